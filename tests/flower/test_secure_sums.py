@@ -4,6 +4,7 @@ nothing of a single client in anything that the server receives."""
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,13 @@ from scipy import stats
 import muster
 from flower_grid import LocalGrid
 from muster.flower.client import app as client_app
+from muster.flower.terms import check_terms, shared_terms
 from muster.flower.testing.faults import lose_node, set_arrays, set_report
 from muster.flower.transport.sum_wire import LIST, MASK_NONCE, NUMBER, SIGNED, SUM
 from muster.flower.transport.wire import APP_RAISED, MODEL, OFFER, decode
 from muster.privacy.committee import read_groups
 from muster.privacy.contributions import CONTRIBUTION
+from muster.privacy.masks import SumKey
 from muster.run import clients as simulated
 from secure_setup import SecureSetup
 
@@ -213,6 +216,31 @@ def test_a_server_that_is_started_again_goes_on_with_newer_attempts(case, quiet)
     run = setup.run()
     assert same(run, without(setup, 0, 1, 2, t=2))  # whose budget is spent
     assert run.rounds["releases"].to_list() == [1, 2, 3]
+
+
+def test_without_its_committee_a_run_does_not_begin(case):
+    setup = case(privacy={"committee": ["client0", "client1", "client4"]})
+    setup.nodes[4].online = False
+    with pytest.raises(muster.MusterError, match=r"privacy\.committee: client4 is not in"):
+        setup.run()
+
+
+def test_the_terms_have_keys_and_numbers_and_no_names(case):
+    setup = case(privacy={"committee": ["client4", "client1", "client0"]})
+    chosen = setup.experiment()
+    text = shared_terms(chosen)
+    table = tomllib.loads(text)
+    assert table["privacy"]["committee"] == ["4", "1", "0"]
+    assert table["network"]["sum_roles"] == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert len(table["network"]["sum_keys"]) == 5
+    assert "client" not in "".join(table["network"]["sum_keys"])
+    assert all(member.name not in text for member in chosen.members)
+    check_terms(text, text)
+    swapped = replace(chosen, members=(*chosen.members[:4], replace(
+        chosen.members[4], sum_key=SumKey.generate().public.to_text()
+    )))  # fmt: skip
+    with pytest.raises(muster.MusterError, match=r"differs from the app .* \('network'\)"):
+        check_terms(shared_terms(swapped), text)
 
 
 # Noise

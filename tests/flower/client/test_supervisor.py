@@ -51,6 +51,15 @@ BAD = {
 }
 
 
+def test_keys_of_secure_sums_are_kept_as_the_others(options, tmp_path):
+    key = tmp_path / "keys" / "north.agg"
+    owner = {**options.owner, "sum-key": str(key)}
+    assert replace(options, owner=owner).check() == []
+    key.unlink()
+    with pytest.raises(muster.MusterError, match=r"north\.agg: cannot be read"):
+        replace(options, owner=owner).check()
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_work_is_said_before_anything_is_started(options, case, monkeypatch):
     change, message = BAD[case]

@@ -47,7 +47,7 @@ from ..terms import (
 )
 from ..transport.private_files import private_umask
 from ..transport.sum_wire import hash_run
-from .enrolment import enrol, wait_for_clients
+from .enrolment import Enrolment, enrol, wait_for_clients
 from .fit_columns import (
     Say,
     Transform,
@@ -159,7 +159,7 @@ def federate(
         text,
         transform_text,
         params.frozen_digest(module),
-        build_sums(chosen, text, transform_text),
+        build_sums(chosen, text, transform_text, enrolment),
         events=enrolment.events,
         say=say,
     )
@@ -197,15 +197,23 @@ def federate(
     return result
 
 
-def build_sums(chosen: Experiment, text: str, transform: str) -> RemoteSum | None:
+def build_sums(
+    chosen: Experiment, text: str, transform: str, enrolment: Enrolment
+) -> RemoteSum | None:
     """Return the server's half of secure sums, under the terms that clients are sent; None where
-    sums are not secure."""
+    sums are not secure. All of the committee must have enrolled."""
     named = add_sum_parties(chosen)
     privacy, network = named.job.privacy, named.network
     if privacy is None or not privacy.secure:
         return None
     run = hash_run(chosen.settings.seed, text, hash_transform(transform) if transform else "")
     committee = build_committee(network, privacy.committee)
+    for j in committee.members:
+        if not enrolment.rows[j]:
+            raise MusterError(
+                f"privacy.committee: {chosen.members[j].name} is not in, and no sum comes about "
+                "without its masks; start its node, or name another client"
+            )
     return RemoteSum(committee, run, network.precision, 1 + network.retries)
 
 
