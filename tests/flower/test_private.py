@@ -108,6 +108,30 @@ def test_a_node_counts_its_own_contributions_and_stops_at_its_budget(setup, tmp_
     assert again.rounds["joined"].to_list() == [0] * 4
 
 
+def test_the_count_is_of_the_agreed_terms_whatever_else_a_server_says(setup, tmp_path):
+    """Another run in between, another number for the client, another seed: nothing is forgotten."""
+    case = private(setup, tmp_path, "fedavg", {"joins": 2}, rounds=3)
+    case.run()
+    other = replace(case.chosen, settings=replace(case.chosen.settings, rounds=4))
+    first, case.chosen = case.chosen, other
+    assert case.run(name="other").rounds["joined"].sum() > 0
+    case.chosen = first
+    assert case.run(name="again").rounds["joined"].to_list() == [0] * 3
+
+    class Says(LocalGrid):
+        def deliver(self, message, site):
+            offer = message.content.config_records["offer"]
+            for name, value in self.values.items():
+                offer[name] = value
+            return super().deliver(message, site)
+
+    for values, reason in (({"client": 77}, "another client"), ({"seed": 9}, "raised an error")):
+        Says.values = values
+        run = case.run(case.grid(grid=Says), name=f"with {reason}")
+        assert run.rounds["joined"].to_list() == [0] * 3
+        assert reason in run.clients["reason"][0]
+
+
 def test_a_node_without_a_place_to_count_in_contributes_nothing(setup, tmp_path):
     case = private(setup, tmp_path, "fedavg")
     del case.nodes[4].config["memory-path"]

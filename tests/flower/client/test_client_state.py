@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from flwr.app import Message, MessageType, RecordDict
 
+import muster
 from muster.flower.client.client_state import ClientState
 from muster.flower.testing.in_process import InProcess, travel
-from muster.flower.transport.wire import EXTRA, MODEL, ExpectedReply, read_reply, write_reply
+from muster.flower.transport.wire import (
+    EXTRA,
+    MODEL,
+    UNSTATED,
+    ExpectedReply,
+    read_reply,
+    write_reply,
+)
 
 
 def of_model(value):
@@ -46,3 +55,19 @@ def test_a_reply_is_read_in_the_order_of_the_offer():
     reply = read_reply(message, expected)
     assert reply.why == ""
     assert list(reply.model) == list(reply.extra["change"]) == list(shapes)
+
+
+def test_contributions_are_counted_under_the_agreed_terms_and_on_disk(tmp_path):
+    def state(run, agreed="terms"):
+        return ClientState(RecordDict(), run, UNSTATED, torch.float32, tmp_path, agreed)
+
+    assert state("one").get_count("given") == 0
+    state("one").put_count("given", 3)
+    assert state("another").get_count("given") == 3  # of the same terms
+    assert state("one", "other terms").get_count("given") == 0
+    (tmp_path / "terms.given").write_text("three")
+    with pytest.raises(muster.MusterError, match=r"terms\.given: no number"):
+        state("one").get_count("given")
+    alone = ClientState(RecordDict(), "one", UNSTATED, torch.float32)
+    with pytest.raises(muster.MusterError, match="start it with --memory FOLDER"):
+        alone.get_count("given")

@@ -281,13 +281,19 @@ def _prepare(
     record = message.content.config_records[OFFER]
     chosen = _read_experiment(message, context)
     text, seed, name = str(record["experiment"]), int(str(record["seed"])), str(record["fitted"])
+    if chosen.job.privacy is not None and seed != chosen.settings.seed:
+        raise MusterError(
+            f"seed: {seed}, and {chosen.settings.seed} was agreed on; nothing was done"
+        )
     job = chosen.job.with_seed(seed)
     # With its number: a folder that two nodes share by mistake holds the state of neither.
     run = digest(f"{seed} {int(str(record['client']))} {text}{name}")
     where = context.node_config.get("memory-path")
     dtype = get_dtype(chosen.settings.dtype)
     counted = int(str(record["counted"])) if job.has_client_state else UNSTATED
-    state = ClientState(context.state, run, counted, dtype, Path(str(where)) if where else None)
+    agreed = digest(str(context.run_config.get(AGREED, text)))
+    folder = Path(str(where)) if where else None
+    state = ClientState(context.state, run, counted, dtype, folder, agreed)
     transform = state.update_transform(name, carried_transform(message))
     own = _read_data(message, context, chosen, transform)
     held = state.get_model(int(str(record["round"])))

@@ -23,8 +23,9 @@ from safetensors.torch import save_file
 from ...base.durable import atomic_file
 from ...base.errors import MusterError
 from ...base.params import Params, State, reorder
+from ...base.untrusted_files import read_text
 from ..server.fit_columns import hash_transform
-from ..transport.private_files import make_private_folder
+from ..transport.private_files import make_private_folder, write_private
 from ..transport.wire import UNSTATED, pack, unpack
 
 NOTES = "notes"
@@ -41,6 +42,7 @@ class ClientState:
         run: a hash of the run; the state of another run is dropped
         counted: the last round (from 1) whose reply counted, by the server
         folder: of the file; None: there is none
+        agreed: a hash of the terms that the owner agreed to, by which contributions are counted
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class ClientState:
         counted: int,
         dtype: torch.dtype,
         folder: Path | None = None,
+        agreed: str = "",
     ) -> None:
         self.state, self.run, self.dtype, self.folder = state, run, dtype, folder
+        self.agreed = agreed or run
         if not state.config_records.get(NOTES) and folder is not None:
             self._load(folder)
         if self.get("run", "") != run:
@@ -120,6 +124,34 @@ class ClientState:
         """Store the results of training alone."""
         self.put(solo=[loss, test_loss, test_score])
         self.save()
+
+    def get_count(self, what: str) -> int:
+        """Return how often it gave something (a contribution, say) under the terms that its owner
+        agreed to. Other runs in between, another seed or another number for it change nothing."""
+        file = self._find_count(what)
+        try:
+            return int(read_text(file))
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            raise MusterError(
+                f"{file}: no number, and it counts what this client has given; put it back from a "
+                "copy, or agree to new terms"
+            ) from None
+
+    def put_count(self, what: str, count: int) -> None:
+        """Store how often it gave something: on disk when this returns."""
+        write_private(self._find_count(what), str(count))
+        self.put(**{what: count})
+        self.save()
+
+    def _find_count(self, what: str) -> Path:
+        if self.folder is None:
+            raise MusterError(
+                "privacy: a node counts its contributions in its memory; start it with --memory "
+                "FOLDER"
+            )
+        return self.folder / f"{self.agreed}.{what}"
 
     def get_memory(self, new: State) -> State:
         """Return the client's memory, as a stack of one: of the last counted round, or new."""

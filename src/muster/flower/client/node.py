@@ -38,7 +38,7 @@ from ..transport.wire import EXTRA_FIGURES, PREFIX, SPLITS, UNSTATED, ClientRole
 from .client_state import ClientState
 from .row_losses import RowLosses
 
-# In its state: the number of its contributions, and of the losses that it released.
+# What it counts: its contributions, and the losses that it released.
 GIVEN, LOSSES = "given", "losses"
 ONLY = np.array([0])  # the index of the one client in its federation
 
@@ -86,21 +86,11 @@ class Node:
     def release_loss(self, state: ClientState, t: int, model: Params, clients: Int64) -> Appraisal:
         """Return its released loss of a model, counted, on disk, before it is sent; unknown, once
         as many are released as its account has: one for each round, and the last model's."""
-        released = self.count(state, LOSSES)
+        released = state.get_count(LOSSES)
         if released > self.job.rounds:
             return Appraisal.unknown(len(clients))
-        state.put(**{LOSSES: released + 1})
-        state.save()
+        state.put_count(LOSSES, released + 1)
         return self.stack.appraise(t, model, clients)
-
-    def count(self, state: ClientState, what: str) -> int:
-        """Return how often it gave something, by its state, which must outlive a restart."""
-        if state.folder is None:
-            raise MusterError(
-                "privacy: a node counts its contributions in its memory; start it with --memory "
-                "FOLDER"
-            )
-        return int(state.get(what, 0))
 
     def measure_privately(self, offer: Offer, state: ClientState) -> dict[str, Any]:
         """Return the report where rows are protected: its released loss, if a rule of the method
@@ -178,7 +168,7 @@ class Node:
     ) -> tuple[dict[str, Any], Params | None]:
         """Contribute to a private sum, or abstain; return the report, and the contribution. It is
         counted, on disk, before it is sent: the server cannot ask for more than the terms say."""
-        cache, given = self.build_cache(offer, state), self.count(state, GIVEN)
+        given, cache = state.get_count(GIVEN), self.build_cache(offer, state)
         answers = self.stack.contribute(
             offer, self.build_roster(role), np.array([given]), cache, self.memory(state)
         )
@@ -187,7 +177,7 @@ class Node:
         report = self.base_report(offer.round) | {"joined": joined, "reason": ""}
         if not joined:
             return report, None
-        state.put(**{GIVEN: given + 1})
+        state.put_count(GIVEN, given + 1)
         state.put_memory(offer.round + 1, answers.state)
         return report, {CONTRIBUTION: torch.from_numpy(answers.total)}
 
@@ -208,7 +198,7 @@ class Node:
         steps = None if role.steps < 0 else np.array([role.steps])
         given = 0
         if self.noise is not None:
-            given, steps = self.count(state, GIVEN), None  # steps as its account has them
+            given, steps = state.get_count(GIVEN), None  # steps as its account has them
             if given >= self.job.rounds:
                 spent = {"joined": False, "reason": "budget spent"}
                 return self.base_report(offer.round) | spent, None
@@ -223,7 +213,7 @@ class Node:
         if not joined:
             return report, None
         if self.noise is not None:
-            state.put(**{GIVEN: given + 1})
+            state.put_count(GIVEN, given + 1)
         state.put_memory(offer.round + 1, answers.state)
         report["steps"] = int(answers.steps[0])
         if self.method.reports:
