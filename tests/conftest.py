@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 
 import torch
@@ -10,9 +11,11 @@ from hypothesis import settings
 
 HOME = ("127.0.0.1", "localhost", "::1")
 
-# Tests run side by side, a process a core: more threads in each would only wait for each other.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+# Tests run side by side, a process a core: more threads in each, and in the programs that they
+# start, would only wait for each other.
+torch.set_num_threads(1)
+for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+    os.environ.setdefault(name, "1")
 
 # A busy machine must not fail a test that is merely slow there.
 settings.register_profile("muster", deadline=None)
@@ -20,7 +23,12 @@ settings.load_profile("muster")
 
 
 def pytest_configure(config):
-    """No test touches the network: only this machine can be reached from here."""
+    """No test touches the network: only this machine can be reached from here. Nor does one wait
+    for the disk: its files need not survive a power cut."""
+    os.fsync = os.fstat  # fails for the same handles
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a shell: there are tests of Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     connect = socket.socket.connect
 
     def at_home(self, address):

@@ -145,15 +145,7 @@ def test_a_library_is_loaded_by_its_first_use_and_looked_up_once():
         _ = module.nosuch
 
 
-@pytest.fixture
-def interruptible():
-    """Ctrl-C works, also where the tests were started in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_waits_until_a_library_is_loaded(interruptible):
+def test_ctrl_c_waits_until_a_library_is_loaded():
     before = signal.getsignal(signal.SIGINT)
     done = []
 

@@ -16,6 +16,7 @@ import pytest
 
 import muster
 import muster.cli.options as options
+from blank_figures import leave_out_figures
 from helpers import cut_short
 from muster.cli.main import main
 
@@ -62,6 +63,7 @@ def desk(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["tutorial-own-files", "tutorial-comparison"])
 def test_a_tutorial_in_its_order(name, desk, monkeypatch, capsys):
     monkeypatch.setattr(options, "load", cut_short)
+    leave_out_figures(monkeypatch)
     walk(ROOT / "docs" / f"{name}.md", capsys)
 
 
