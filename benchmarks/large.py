@@ -26,7 +26,12 @@ HEAD = ("what", "clients", "asked", "rounds", "seconds a round", "peak GB over t
 LINES = {
     "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 5),
     "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 5),
-    "ledger 100,000": ("FedAvg on everyone, softmax 4x2: the ledger", 100_000, 100_000, 20),
+    "invite 10,000": ("FedAvg on a sample, softmax 4x2: the invitation", 10_000, 1_000, 20),
+    "invite 100,000": ("FedAvg on a sample, softmax 4x2: the invitation", 100_000, 1_000, 20),
+    "invite 1,000,000": ("FedAvg on a sample, softmax 4x2: the invitation", 1_000_000, 1_000, 20),
+    "ledger 10,000": ("FedAvg on everyone, softmax 4x2: the ledger", 10_000, 10_000, 5),
+    "ledger 100,000": ("FedAvg on everyone, softmax 4x2: the ledger", 100_000, 100_000, 5),
+    "ledger 1,000,000": ("FedAvg on everyone, softmax 4x2: the ledger", 1_000_000, 1_000_000, 5),
     "cnn 1,000": ("FedAvg on everyone, the CNN on 3x32x32", 1_000, 1_000, 1),
 }
 
@@ -44,9 +49,9 @@ def measure(name: str) -> dict[str, float]:
     from muster.federation import Federation, RaggedRows
 
     _, clients, asked, rounds = LINES[name]
-    rows, shape, classes = {"scaffold": (2, (784,), 10), "ledger": (2, (4,), 2)}.get(
-        name.split()[0], (4, (3, 32, 32), 10)
-    )
+    small = (2, (4,), 2)
+    sizes = {"scaffold": (2, (784,), 10), "ledger": small, "invite": small}
+    rows, shape, classes = sizes.get(name.split()[0], (4, (3, 32, 32), 10))
     x = torch.zeros(1, *shape).expand(clients * rows, *shape)
     y = torch.arange(clients * rows) % classes
     offsets = np.arange(clients + 1) * rows
@@ -55,6 +60,8 @@ def measure(name: str) -> dict[str, float]:
     method, model = muster.methods.fedavg(), muster.models.Softmax()
     if name.startswith("scaffold"):
         method = muster.methods.scaffold(m=asked)
+    elif name.startswith("invite"):
+        method = muster.methods.fedavg(muster.methods.Sample(asked))
     elif name.startswith("cnn"):
         model, local = muster.models.CNN(), muster.Local(steps=1, batch_size=4, lr=0.01)
     muster.simulate(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[ArrayLike, ArrayLike]
 
-CHECK_ROWS = 65_536  # rows checked together: bounded memory
+CHECKED = 2**22  # numbers checked together: bounded memory
 
 
 def features(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -359,8 +359,9 @@ def check(data: RaggedRows, split: str, classes: int | None) -> None:
         )
     if not data.x.is_floating_point():
         return
-    for start in range(0, len(y), CHECK_ROWS):
-        span = slice(start, start + CHECK_ROWS)
+    together = max(1, CHECKED // max(1, data.x[:1].numel()))
+    for start in range(0, len(y), together):
+        span = slice(start, start + together)
         part = (data.x[span] if used is None else data.x[used[span]]).flatten(1)
         if not bool(torch.isfinite(part).all()):
             i, j = (int(v) for v in (~torch.isfinite(part)).nonzero()[0])

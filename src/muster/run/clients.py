@@ -49,7 +49,7 @@ from .folds import train_with_spread
 from .job import Job
 from .track_training import FoldRows, train_tracks
 
-REPLIES = 2**30  # bytes of models in memory at once
+REPLIES = 2**28  # bytes of models in memory at once
 
 
 class Clients(Protocol):
@@ -199,7 +199,7 @@ class LocalClients:
         return self.adversary.report(offer, clients, appraisal, requirement)
 
     def max_replies(self, model: Params) -> int:
-        """Return how many replies fit in a gigabyte."""
+        """Return how many replies fit in a quarter of a gigabyte."""
         return REPLIES // max(1, params.nbytes(model))
 
     def get_requirements(self, clients: Int64) -> Float64:

@@ -220,7 +220,8 @@ def train_and_step(
         if len(cuts) > 1:
             admitted = admission.weight > 0
             mean.add(answers.replies.pick(admitted), admission.weight[admitted])
-            parts[-1] = (answers.without_models(), *parts[-1][1:])
+            answers = answers.without_models()  # or they would stay while the next portion trains
+            parts[-1] = (answers, *parts[-1][1:])
     answers = Answers.concat([a for a, _, _ in parts])
     admission = Admission.concat([a for _, a, _ in parts])
     honest = None
@@ -334,11 +335,11 @@ def play_round(
     cache.use(state).begin_round()
     present = find_present(setup, t, cache)
     pool = select_pool(setup, t, present)
-    roster = Roster.of(population, pool)
-    if len(pool):
-        roster = method.invite(
-            population, pool, setup.job.seed, t, lambda who: cache.poll(who).loss
-        )
+    roster = (
+        method.invite(population, pool, setup.job.seed, t, lambda who: cache.poll(who).loss)
+        if len(pool)
+        else Roster.of(population, pool)
+    )
     asked = roster.clients
     offer = build_offer(setup, state)
     odd = asked[:0]
