@@ -16,6 +16,7 @@ from scipy import stats
 import muster
 from flower_grid import LocalGrid
 from muster.flower.client import app as client_app
+from muster.flower.client.node import Node
 from muster.flower.terms import check_terms, shared_terms
 from muster.flower.testing.faults import lose_node, set_arrays, set_report
 from muster.flower.transport.sum_wire import LIST, MASK_NONCE, NUMBER, SIGNED, SUM
@@ -216,6 +217,23 @@ def test_a_server_that_is_started_again_goes_on_with_newer_attempts(case, quiet)
     run = setup.run()
     assert same(run, without(setup, 0, 1, 2, t=2))  # whose budget is spent
     assert run.rounds["releases"].to_list() == [1, 2, 3]
+
+
+def test_a_client_that_spoils_a_sum_moves_nothing(case, quiet, monkeypatch):
+    """Nobody can look at what it sends; the sum is longer than honest clients' can be."""
+    real = Node.contribute_securely
+
+    def spoil(self, offer, role, state):
+        values = real(self, offer, role, state)
+        if role.client == 4 and offer.round == 0:
+            values = np.random.default_rng(0).integers(0, 2**32, len(values), dtype=np.uint32)
+        return values
+
+    monkeypatch.setattr(Node, "contribute_securely", spoil)
+    run = case().run()
+    assert run.rounds["skipped"].to_list() == [True, False]
+    assert run.rounds["releases"].to_list() == [1, 2]  # it was released, and is not used
+    assert any("someone spoilt it" in text for text in run.moves["move"])
 
 
 def test_without_its_committee_a_run_does_not_begin(case):

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from muster.privacy.fixed_point import add
+from muster.privacy.fixed_point import add, choose_scale, encode
 from muster.privacy.masks import Attempt
-from muster.privacy.secure_sum import SimulatedParties, sum_securely
+from muster.privacy.secure_sum import SimulatedParties, is_possible, sum_securely
 
 SIZE, MEMBERS = 11, (0, 2, 5)
 
@@ -91,6 +91,18 @@ def test_a_member_that_stays_away_ends_every_attempt():
     play = Play(silent=[(2,)] * 3)
     assert play.run() is None
     assert play.charged == 0
+
+
+def test_sums_of_honest_clients_are_possible_and_noise_of_32_bits_is_not():
+    draw, scale, deviation = np.random.default_rng(0), choose_scale(50, 3.0), 3.0
+    most = encode(np.tile(np.eye(1, 40), (50, 1)), 1.0, scale)  # all the same way, at the clip
+    for _ in range(200):
+        noise = np.round(draw.normal(0, deviation * scale, 40)).astype(np.int64).astype(np.uint32)
+        assert is_possible(add(most) + noise, 50, scale, deviation * scale)
+    assert is_possible(np.zeros(40, np.uint32), 50, scale, deviation * scale)
+    for _ in range(20):
+        spoilt = draw.integers(0, 2**32, 40, dtype=np.uint32)
+        assert not is_possible(spoilt, 50, scale, deviation * scale)
 
 
 def test_too_few_answers_are_no_group_and_cost_nothing():

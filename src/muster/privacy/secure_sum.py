@@ -9,6 +9,7 @@ are there, before they are put together.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ from .committee import (
     choose_members,
     unmask,
 )
-from .fixed_point import Vectors
+from .fixed_point import DEVIATIONS, Vectors, centre
 from .gaussian import Gaussian
 from .masks import Attempt, SumKey
 
@@ -56,6 +57,15 @@ def find_members(privacy: Gaussian, fed: Federation) -> tuple[int, ...]:
     members = choose_members(privacy.committee, names, names, fed.priority.tolist())
     check_members(members, names)
     return members
+
+
+def is_possible(total: Vectors, clients: int, scale: int, deviation: float) -> bool:
+    """Return True if contributions of so many clients, none longer than the clip, with noise of
+    this deviation can have this sum. It is a function of the released sum alone; no single
+    contribution can be looked at, and one that is far too long spoils the sum."""
+    whole = centre(total).astype(np.float64)
+    longest_noise = deviation * (math.sqrt(whole.size) + DEVIATIONS)
+    return float(np.sqrt((whole * whole).sum())) <= clients * scale + longest_noise
 
 
 @dataclass(frozen=True)

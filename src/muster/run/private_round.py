@@ -24,6 +24,7 @@ from ..privacy.contributions import Contributions, read_loss, restore_update
 from ..privacy.fixed_point import Vectors, add, decode
 from ..privacy.gaussian import OBJECTIVE, OTHERS
 from ..privacy.noise import draw_vectors, seeded_words, system_words
+from ..privacy.secure_sum import is_possible
 from ..protocol import Appraisal, LedgerEntry, Offer, Replies, Roster, RunState, Traffic
 from ..results.run_warnings import Facts
 from ..schedules import value_after
@@ -107,6 +108,7 @@ def play_private_round(
     asked = (offer, roster, given[roster.clients], cache, memory)
     if privacy.secure:
         answers = setup.clients.contribute_securely(*asked, lambda: account.charge(t))
+        answers = drop_impossible(job, offer, roster, answers)
     else:
         answers = setup.clients.contribute(*asked)
         account.charge(t)
@@ -127,6 +129,19 @@ def play_private_round(
         memories = memories.after(roster.clients[joined], answers.state)
     following = RunState(t + 1, model, {**server, PART: own}, memories, present)
     return following, record_private_round(setup, offer, roster, answers, account, len(pool))
+
+
+def drop_impossible(
+    job: Job, offer: Offer, roster: Roster, answers: Contributions
+) -> Contributions:
+    """Return answers without a secure sum that honest clients cannot have: the model then stays."""
+    deviation = job.noise_deviation(offer) * math.sqrt(job.get_privacy().members)
+    if answers.total is None or is_possible(
+        answers.total, len(roster), job.scale(offer), deviation
+    ):
+        return answers
+    why = "the secure sum is longer than those of honest clients: someone spoilt it; it is not used"
+    return replace(answers, total=None, events=(*answers.events, (-1, why)))
 
 
 def invite(setup: Setup, pool: Int64, t: int) -> Roster:
