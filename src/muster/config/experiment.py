@@ -41,6 +41,7 @@ from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
 from ..privacy.gaussian import Gaussian
+from ..privacy.refusals import check_declared
 from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
@@ -185,7 +186,10 @@ class Experiment:
         if fed.names is None:
             fed = dataclasses.replace(fed, names=np.array([m.name for m in members], np.str_))
         rows = cap_rows(fed.sizes, members, fed.priority, self.network.max_share)
-        fewer = int((rows != fed.sizes).sum())
+        fewer, privacy = int((rows != fed.sizes).sum()), next(iter(self.jobs.values())).privacy
+        if privacy is not None:
+            check_declared(privacy, declared := all(member.rows for member in members))
+            fed = dataclasses.replace(fed, counted=rows) if declared else fed
         if not fewer:
             return fed
         text = f"{fewer} clients count for other numbers of rows than they hold"

@@ -32,7 +32,7 @@ from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network, add_parties, build_committee
 from ..federation import Inputs
-from ..privacy.refusals import refuse
+from ..privacy.refusals import check_declared, refuse
 from ..schedules import AUTO
 from .compat import build_fab_from_disk
 from .transport.keys import KeyRegistry
@@ -197,11 +197,7 @@ def check_private_network(chosen: Experiment) -> None:
     if privacy.secure and chosen.members:
         named = add_sum_parties(chosen)
         build_committee(named.network, named.job.get_privacy().committee)
-    if privacy.cap is not None and not all(member.rows for member in chosen.members):
-        raise MusterError(
-            f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "
-            "every client, or leave it out"
-        )
+    check_declared(privacy, all(member.rows for member in chosen.members))
 
 
 def build_registry(chosen: Experiment) -> KeyRegistry:

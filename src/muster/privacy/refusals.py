@@ -168,14 +168,18 @@ def check_private_data(privacy: Gaussian, fed: Federation, module: nn.Module) ->
             "these numbers are released without noise",
             'prepare the columns by public numbers, and use scale = "none"',
         )
-    if privacy.cap is not None and fed.counted is None:
+    check_declared(privacy, fed.counted is not None)
+    if privacy.secure:
+        find_members(privacy, fed)
+
+
+def check_declared(privacy: Gaussian, declared: bool) -> None:
+    """Refuse weights by numbers of rows that are not declared."""
+    if privacy.cap is not None and not declared:
         raise MusterError(
             f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "
             "every client, or leave it out"
         )
-
-    if privacy.secure:
-        find_members(privacy, fed)
 
 
 def check_private_model(module: nn.Module) -> None:
