@@ -107,14 +107,18 @@ def weighted_mean(
             return None
         if appraisal is None:
             return float("nan")
-        values: Float64 = getattr(appraisal, what)
-        heard = ~np.isnan(values)
-        if heard.all():
-            return float(w @ values)
-        w = w[heard]
-        return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
+        return weigh(w, getattr(appraisal, what))
 
     return compute
+
+
+def weigh(w: Float64, values: Float64) -> float:
+    """Return `sum_k w_k v_k` over the clients that have a value; NaN when none has."""
+    heard = ~np.isnan(values)
+    if heard.all():
+        return float(w @ values)
+    w = w[heard]
+    return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
 
 
 def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
@@ -262,6 +266,13 @@ TABLE = (
             compared=True,
         ),
         lambda view: view.tuned,
+    ),
+    Measure(
+        "priority_tuned_accuracy", "priority test accuracy after local tuning", "tuned test acc",
+        True, whose="objective",
+        of=lambda population, view: (
+            None if view.tuned is None else weigh(population.objective, view.tuned)
+        ),
     ),
     # Counted by the round itself.
     Measure("pool", "clients that may be asked", counts=True),
