@@ -18,8 +18,15 @@ from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
 from ..parts.defences.geometry import gradient_names, updates
-from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects, limit_pull
-from ..protocol import Admission, Offer, Replies, Trial
+from ..parts.defences.trust import (
+    TURNED,
+    Audit,
+    Inquiry,
+    draw_replies,
+    estimate_effects,
+    limit_pull,
+)
+from ..protocol import Admission, Decision, Offer, Replies, Trial
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
 
@@ -108,6 +115,21 @@ class AdmittedReplies:
         models = [self.clients.deliver(self.build_model(weight)) for weight in weights]
         who = self.inquiry.replies.roster.pick(voters).clients
         return self.clients.try_models(self.offer, models, who, self.cache)
+
+
+def refuse_turned(
+    trust: Audit, offer: Offer, replies: Replies, sound: Decision, server: State
+) -> tuple[Decision, State]:
+    """Refuse sound replies of priority clients that all replies together call turned round; return
+    also the audit's part of the server's state, which remembers them."""
+    yes, memory = np.flatnonzero(sound.yes), server[TRUST]
+    who, scores = replies.roster.clients[yes], memory["turned"].cpu().clone()
+    turned, score = trust.find_turned(offer, replies.pick(sound.yes), scores[who].numpy())
+    scores[who] = torch.from_numpy(score)
+    out, reason = np.zeros(len(sound.yes), np.bool_), sound.reason.astype("U40")
+    out[yes[turned]] = True
+    reason[out] = TURNED
+    return Decision(sound.yes & ~out, reason), {TRUST: {**memory, "turned": scores}}
 
 
 def audit(
@@ -238,9 +260,9 @@ def update_history(history: Params, clients: Int64, recall: float, **new: Float6
 
 def build_trust_state(n: int) -> State:
     """Return the server's state before the first audit: no median update, and no client's likeness,
-    effect or cost."""
+    effect or cost, nor who was turned round."""
     norm = torch.tensor(float("inf"), dtype=torch.float64)
-    names = ("like", "effect", TIMES, "cost")
+    names = ("like", "effect", TIMES, "cost", "turned")
     zeros = {name: torch.zeros(n, dtype=torch.float64) for name in names}
     return {TRUST: {"norm": norm, **zeros}}
 

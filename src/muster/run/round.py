@@ -20,7 +20,7 @@ from ..federation import Population
 from ..methods import Method
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
-from ..parts.sketch import SKETCH, as_sketches
+from ..parts.sketch import SKETCH, as_sketches, project
 from ..parts.tracks import ALONE, GAIN, cut, cut_offer, cut_replies, mix, pool_clients
 from ..protocol import (
     Admission,
@@ -33,7 +33,7 @@ from ..protocol import (
     Roster,
     RunState,
 )
-from .audit import TRUST, audit
+from .audit import TRUST, audit, refuse_turned
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
 from .held_out_trial import judge_replies
@@ -67,8 +67,9 @@ def find_present(setup: Setup, t: int, cache: EvaluationCache) -> Bool:
 
 
 def select_pool(setup: Setup, t: int, present: Bool) -> Int64:
-    """Return the clients that may be asked: those present, in warm-up only the objective's."""
-    if t < setup.job.warmup:
+    """Return the clients that may be asked: those present, in warm-up only the objective's; with
+    trust everyone, since helpers are witnesses before they count."""
+    if t < setup.job.warmup and setup.job.method.trust is None:
         present = present & (setup.population.importance > 0)
     return np.flatnonzero(present)
 
@@ -113,9 +114,11 @@ def fetch_models(
         return answers
     own = replies.roster.importance > 0
     seen = as_sketches(replies, offer, method.sketch, own)
-    plain = replace(offer, model={SKETCH: seen.models[SKETCH][0]})
+    start = project({name: t[None] for name, t in offer.model.items()}, offer, method.sketch)
+    plain = replace(offer, model={SKETCH: start[0]}, trainable=(SKETCH,))
     first, _ = admit_replies(setup.job, plain, replace(seen, extra={}), server)
-    missing = np.where(own | (first.weight > 0), "", first.reason).astype(np.dtypes.StringDType())
+    some = np.where(own, first.extent > 0, first.weight > 0)
+    missing = np.where(some, "", first.reason).astype(np.dtypes.StringDType())
     wanted = ~own & (first.weight > 0)
     traffic = answers.traffic
     if wanted.any():
@@ -140,13 +143,15 @@ def admit_replies(
     weights has learnt. Weights are as the rule gives them, not normalized.
 
     Args:
-        missing: why a reply came without its model ("": it has one)
+        missing: why a reply came without its model, or was refused by its sketch ("": neither)
     """
     method, learnt = job.method, State()
     sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
     if missing is not None:
         some = missing == ""
         sound = Decision(sound.yes & some, np.where(some, sound.reason, missing))
+    elif method.trust is not None:
+        sound, learnt = refuse_turned(method.trust, offer, replies, sound, server)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     if offer.round < job.warmup:
         # Warm-up is for the objective: a client in it by a_k counts by a_k, aligned or not.
@@ -157,7 +162,7 @@ def admit_replies(
     if method.tracks is not None:
         counted = cut_replies(counted, method.tracks.helped)
     if hasattr(method.weigh, "learn"):
-        learnt = method.weigh.learn(counted, extent[admitted], server)
+        learnt = learnt | method.weigh.learn(counted, extent[admitted], server)
     weight[admitted] = method.weigh(counted, extent[admitted], {**server, **learnt})
     reason = np.where(sound.yes, method.admit.reason, sound.reason)
     if refuses := getattr(method.weigh, "refuses", ""):
@@ -228,6 +233,7 @@ def train_and_step(
     if answers.truth is not None:
         # A portion without an attacker is admitted as it is.
         honest = Admission.concat([h or a for _, a, h in parts]).normalize()
+    server = {**server, **learnt}
     model, audited = offer.model, {k: m for k, m in server.items() if k == TRUST}
     if method.trust is not None and admission.admitted.any():
         result = audit(
@@ -238,7 +244,7 @@ def train_and_step(
             offer,
             answers.replies,
             admission,
-            {**server, **learnt},
+            server,
             cache,
         )
         admission, trial, audited = result.admission, result.trial, result.server
@@ -251,7 +257,7 @@ def train_and_step(
             model, server = take_step(
                 method, offer, answers.replies.pick(admitted), admission.weight[admitted], server
             )
-    server = {**server, **audited, **learnt}  # a step returns its own state only
+    server = {**server, **learnt, **audited}  # a step returns its own state only
     return Outcome(answers, model, server, admission.normalize(), honest, trial)
 
 

@@ -1,7 +1,7 @@
 """Trust: bounds on what clients outside the objective may do to the model, and checks of it by the
 priority clients, who hold the data that the model is for.
 
-Six checks, each on the server, over the stack of replies. P are the priority clients that replied,
+Seven checks, each on the server, over the stack of replies. P are the priority clients that replied,
 `D_k = w_k - w` is an update, m the median of |D_j| over P, or `growth` times that of the round
 before where that is less (so that even most of P, broken in one round, move nothing far):
 
@@ -20,6 +20,13 @@ pull       the step moves by at most one standard error of the priority clients'
            squared standard error of m_P (b_k a client's weight in it), the step is
            `m_P + min(1, s_G v / |m_G - m_P|^2) (m_G - m_P)`: a group that is far away counts less,
            the further. So nothing that is sent to one end for many rounds adds up to much.
+turned     a priority client is refused for a round if all replies, helpers' included, say that it
+           is turned round: with `near_k` its mean cosine to the tenth of them nearest to it and
+           `far_k` to the tenth furthest, and u the median of `near` over all replies,
+           `near_k < near u` and `-far_k >= far u`: nobody is like it, and some are as much
+           against it as clients usually are like their nearest. Witnesses do not decide what the
+           priority clients want: where they speak against half of P or more, nobody is refused.
+           With fewer than 20 replies the rounds before decide, by majority.
 worth      the priority clients appraise the model that would come of P alone, w_P, and those with
            all that are left of the others, with three quarters, half and a quarter of them, the
            likest first: one extra exchange. Counted is the largest group G with
@@ -65,8 +72,10 @@ from ...protocol import Offer, Replies
 from .geometry import bound_updates, directions, gradient_names, statistic_names, updates
 
 MOST_EFFECT = 10.0  # an effect counts for no more than this many median ones
+WITNESSES = 20  # replies, of which a tenth is two: with fewer nobody is newly called turned
 MOST_TRIED = 60  # replies tried out in a round: as many models travel
 ABSURD = "update absurdly long"
+TURNED = "against clients of its kind"
 UNLIKE = "unlike any priority client"
 HARM = "priority clients worse off with it"
 NO_ROOT = "no priority client to check it"
@@ -105,6 +114,8 @@ class Audit:
         norm: how long an update of a client outside the objective may be, in median updates of the
             priority clients
         root_norm: the same for a priority client
+        near: how like its nearest a priority client must be, in what clients usually are
+        far: how much against its furthest it may be, in the same unit
         worth: how much the group that counts may cost the priority clients, in what clients that
             send nothing new would cost
         groups: the groups that are tried, as shares of those that are left
@@ -123,6 +134,8 @@ class Audit:
 
     norm: float = 1.5
     root_norm: float = 2.0
+    near: float = 0.5
+    far: float = 0.75
     worth: float = 1.0
     groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
     burden: float = 2.0
@@ -136,7 +149,7 @@ class Audit:
     recall: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("norm", "root_norm", "burden", "voice", "loudest", "copy", "harm"):
+        for name in ("norm", "root_norm", "near", "far", "burden", "voice", "loudest", "copy", "harm"):
             check_above(name, getattr(self, name))
         check_at_least("worth", self.worth)
         check_whole("tried", self.tried, 1, MOST_TRIED)
@@ -189,6 +202,29 @@ class Audit:
         for group, many in zip(groups, counts, strict=True):
             group[order[:many]] = True
         return Inquiry(replies, middle or before, barred, root, copies, groups, reason, like)
+
+    def find_turned(
+        self, offer: Offer, replies: Replies, score: Float64
+    ) -> tuple[Bool, Float64]:
+        """Return which priority clients' updates are turned round, and their new scores: how often
+        they were and how often not, the last rounds counting most. With too few witnesses scores
+        stay, and speak for this round.
+
+        Args:
+            score: of each reply's client in the rounds before
+        """
+        roster = replies.roster
+        if len(roster) >= WITNESSES and not roster.priority.all():
+            unit = directions(updates(offer, replies.models, gradient_names(offer)))
+            near, far = mean_tenths((unit @ unit.T).cpu().numpy())
+            usual = max(0.0, float(np.median(near)))
+            now = (near < self.near * usual) & (far <= -self.far * usual)
+            score = np.where(roster.priority, self.recall * score + np.where(now, 1.0, -1.0), 0.0)
+            turned = roster.priority & now
+        else:
+            turned = roster.priority & (score > 0)
+        minority = roster.share[turned].sum() < 0.5 * roster.share[roster.priority].sum()
+        return turned & minority, score
 
     def bound(
         self, offer: Offer, replies: Replies, root: Bool, everyone: bool, middle: float
@@ -270,6 +306,14 @@ def limit_pull(rows: torch.Tensor, base: Float64, full: Float64) -> Float64:
         return full
     part = share * v / away
     return np.asarray(full.sum() * (b + part * (f - b)).cpu().numpy(), np.float64)
+
+
+def mean_tenths(cosine: Float64) -> tuple[Float64, Float64]:
+    """Return the mean of each reply's cosines `[reply, reply]` to the tenth of the others that is
+    nearest to it, and to the tenth that is furthest."""
+    n = len(cosine)
+    others = np.sort(cosine[~np.eye(n, dtype=np.bool_)].reshape(n, n - 1), 1)
+    return others[:, -(n // 10) :].mean(1), others[:, : n // 10].mean(1)
 
 
 def likeness(cosine: Float64) -> Float64:
