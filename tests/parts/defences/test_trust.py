@@ -26,7 +26,7 @@ from muster.parts import (
     ScaleUpdate,
 )
 from muster.parts.defences.geometry import updates
-from muster.parts.defences.trust import HARM, NO_ROOT, UNLIKE, limit_pull
+from muster.parts.defences.trust import HARM, NO_ROOT, TURNED, UNLIKE, limit_pull
 from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Appraisal, Offer, Replies, Roster
 
@@ -343,6 +343,90 @@ def test_sleepers_are_caught_when_they_turn(honest):
     [M.fedavg(), M.scaffold(), M.qffl(), M.afl(), M.fedadam(), M.ditto(), M.mwfed()],
     ids=lambda m: m.name,
 )
+def kinds(draw, each=8, noise=0.5, dimensions=30):
+    """Updates of three kinds of clients, nearly at right angles, and one of a kind of its own."""
+    centres = np.linalg.qr(draw.normal(size=(dimensions, 4)))[0].T
+    rows = np.repeat(centres[:3], each, 0)
+    rows = rows + noise * draw.normal(size=rows.shape) / np.sqrt(dimensions)
+    alone = centres[3] - 0.3 * centres[0] - 0.3 * centres[1]  # like nobody, a little against two
+    return np.vstack([rows, alone])
+
+
+def find_turned(rows, priority, score=None, audit=AUDIT):
+    offer, replies = replies_of(rows, priority)
+    return audit.find_turned(offer, replies, np.zeros(len(rows)) if score is None else score)
+
+
+@pytest.mark.parametrize("factor", [-3.0, -1.0, -0.01])
+def test_a_priority_client_turned_round_is_found_by_all_replies(factor):
+    """By hand with numpy: its cosines to the nearest and the furthest tenth, against the usual."""
+    rows = kinds(np.random.default_rng(0))
+    priority = np.isin(np.arange(len(rows)), [0, 8, 16, 24])
+    assert not find_turned(rows, priority)[0].any(), "nor is the one that is like nobody"
+    rows[8] *= factor
+    turned, score = find_turned(rows, priority)
+    assert np.flatnonzero(turned).tolist() == [8]
+    assert score[priority].tolist() == [-1.0, 1.0, -1.0, -1.0], "remembered, of them alone"
+    cosine = np.array([[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in rows] for a in rows])
+    near = [np.mean(sorted(np.delete(c, k))[-2:]) for k, c in enumerate(cosine)]
+    far = [np.mean(sorted(np.delete(c, k))[:2]) for k, c in enumerate(cosine)]
+    usual = np.median(near)
+    expected = [k for k in range(25) if near[k] < 0.5 * usual and far[k] <= -0.75 * usual]
+    assert [k for k in expected if priority[k]] == [8]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(1, 10), st.floats(0.0, 1.0))
+def test_nobody_gets_a_priority_client_refused_whose_kind_replies(seed, colluders, noise):
+    """Helpers who send the opposite of its update, with any noise: it has kin, and stays."""
+    draw = np.random.default_rng(seed)
+    rows = kinds(draw)[:-1]
+    against = -rows[0] + noise * draw.normal(size=(colluders, rows.shape[1])) / 5
+    rows = np.vstack([rows, against])
+    priority = np.isin(np.arange(len(rows)), [0, 8, 16])
+    assert not find_turned(rows, priority)[0].any()
+
+
+def test_witnesses_do_not_overrule_half_of_the_priority_clients_and_few_are_none():
+    rows = kinds(np.random.default_rng(1))
+    priority = np.isin(np.arange(len(rows)), [0, 8, 16, 24])
+    rows[[0, 8]] *= -1
+    assert not find_turned(rows, priority)[0].any(), "half of them: the witnesses may be the liars"
+    few = [0, 1, 2, 8, 9, 16, 17]
+    turned, score = find_turned(rows[few], priority[few])
+    assert not turned.any()
+    assert not score.any()
+    known = np.array([1.9, 0, 0, -1.0, 0, 0, 0])  # by the rounds before
+    turned, score = find_turned(rows[few], priority[few], known)
+    assert np.flatnonzero(turned).tolist() == [0]
+    assert score.tolist() == known.tolist()
+
+
+@pytest.mark.parametrize(
+    "method", [M.assist(trust=True), M.fedalign(0.5, trust=True), M.maxfl(trust=True)]
+)
+def test_a_lying_priority_client_costs_the_others_little(method):
+    """One of five, its update turned and tripled: judged by the four honest ones' rows alone."""
+    fed = muster.data.digits(40, 5, seed=302)
+    fed = muster.with_solo(fed, muster.models.Softmax(), rounds=1)
+    liar = Liars(1 / 40, "priority", ScaleUpdate(0.1, -3.0))
+    (lying,) = draw_attackers(fed, liar, 302)
+    local = muster.Local(steps=5, batch_size=32, lr=0.1)
+
+    def honest_accuracy(attack):
+        run = muster.simulate(
+            fed, method, muster.models.Softmax(), 30, local, 302, attack=attack, evaluate_every=0
+        )
+        last = run.final.filter("priority", pl.col("client") != lying)
+        replies = run.clients.filter(pl.col("client") == lying)
+        return float(last["test_accuracy"].mean()), (replies["reason"] == TURNED).mean()
+
+    (before, refused), (after, found) = honest_accuracy(None), honest_accuracy(liar)
+    assert refused == 0
+    assert found > 0.8
+    assert after > before - 0.05
+
+
 def test_it_goes_with_every_method(method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", muster.MusterWarning)

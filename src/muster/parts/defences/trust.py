@@ -1,9 +1,9 @@
 """Trust: bounds on what clients outside the objective may do to the model, and checks of it by the
 priority clients, who hold the data that the model is for.
 
-Seven checks, each on the server, over the stack of replies. P are the priority clients that replied,
-`D_k = w_k - w` is an update, m the median of |D_j| over P, or `growth` times that of the round
-before where that is less (so that even most of P, broken in one round, move nothing far):
+Seven checks, each on the server, over the stack of replies. P are the priority clients that
+replied, `D_k = w_k - w` is an update, m the median of |D_j| over P, or `growth` times that of the
+round before where that is less (so that even most of P, broken in one round, move nothing far):
 
 bound      `|D_k| <= norm m`: a longer update is shortened to that; and a weight above that of the
            priority client that counts most is cut to it. So no client outside P moves the model by
@@ -149,7 +149,8 @@ class Audit:
     recall: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("norm", "root_norm", "near", "far", "burden", "voice", "loudest", "copy", "harm"):
+        positive = ("norm", "root_norm", "near", "far", "burden", "voice", "loudest", "copy", "harm")
+        for name in positive:
             check_above(name, getattr(self, name))
         check_at_least("worth", self.worth)
         check_whole("tried", self.tried, 1, MOST_TRIED)
