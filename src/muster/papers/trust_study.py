@@ -74,6 +74,7 @@ RULES: dict[str, Method] = {
     "maxfl, trust": maxfl(trust=True),
     "assist": assist(),
     "assist, trust": assist(trust=True),
+    "assist, crossfit": assist("crossfit"),
 }
 ATTACKS: dict[str, Callable[[float], Attack]] = {
     "sign flip": lambda f: Liars(f, then=ScaleUpdate(f, -1.0)),

@@ -100,13 +100,14 @@ def products(
         rows = as_rows(models[name]).double()
         share = torch.from_numpy(base).to(rows)
         mean = share @ rows
-        away = rows[torch.from_numpy(helpers).to(rows.device)] - mean
-        gram += np.asarray((away @ away.T).cpu().numpy(), np.float64)
+        away = rows[torch.from_numpy(helpers).to(rows.device)].sub_(mean)
+        # Half of the symmetric product: the other half is the same numbers again.
+        gram += linalg.blas.dsyrk(1.0, away.cpu().numpy().T, trans=1, lower=1)
         if target is not None:
             t = share @ as_rows(target[name]).double() - mean
             gain += np.asarray((away @ t).cpu().numpy(), np.float64)
             length += float(t @ t)
-    return gram, gain, length
+    return np.tril(gram) + np.tril(gram, -1).T, gain, length
 
 
 def base_weights(roster: Roster, extent: Float64) -> Float64:

@@ -17,13 +17,14 @@ from ..base.lazy import torch
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.defences.geometry import gradient_names, updates
+from ..parts.defences.geometry import directions, gradient_names, updates
 from ..parts.defences.trust import (
     TURNED,
     Audit,
     Inquiry,
     draw_replies,
     estimate_effects,
+    find_crowds,
     limit_pull,
 )
 from ..protocol import Admission, Decision, Offer, Replies, Trial
@@ -225,15 +226,25 @@ def audit_among_peers(case: AdmittedReplies) -> Finding:
     inside = find_harmless(history, who, kin, alone, trust.harm)
     inside = inside if inside.any() else kin
     tried = draw_replies(kin, trust.tried, case.offer, who)
-    others = [np.arange(len(kin)) == k for k in tried]
-    weights = [case.weigh(inside ^ one)[1] for one in others]
+    unit = directions(case.rows)
+    cosine = (unit @ unit.T).cpu().numpy()
+    groups = [np.arange(len(kin)) == k for k in tried]
+    for some in (kin & inside, kin & ~inside):
+        groups += find_crowds(cosine, some, trust.crowd)
+    weights = [case.weigh(inside ^ group)[1] for group in groups]
     trial = case.try_weights([case.weigh(inside)[1], *weights], kin)
+    within = np.array([inside[group].all() for group in groups])
+    single = np.array([group.sum() == 1 and alone[group].all() for group in groups])
     weight = 1 / case.inquiry.copies[kin]
-    effect = estimate_effects(trial.values[1:], inside[tried], alone[tried], weight, trust.loudest)
+    effect = estimate_effects(trial.values[1:], within, single, weight, trust.loudest)
     if effect is None:
         return inside, trial, history
-    new = {"effect": effect, TIMES: np.ones(len(effect))}
-    history = update_history(history, who[tried], trust.recall, **new)
+    each = np.full(len(kin), np.nan)
+    for group, value in zip(groups, effect, strict=True):
+        each[group] = value  # of those in a crowd, the crowd's
+    told = ~np.isnan(each)
+    new = {"effect": each[told], TIMES: np.ones(int(told.sum()))}
+    history = update_history(history, who[told], trust.recall, **new)
     full = find_harmless(history, who, kin, alone, trust.harm)
     return full if full.any() else kin, trial, history
 

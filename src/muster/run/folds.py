@@ -58,7 +58,9 @@ def train_with_spread(
         own = rows.pick(np.flatnonzero(some))
         assignment = Assignment(steps[some], rows=own, ids=roster.ids[some])
         work, taken = engine.train(solver, offer, clients[some], pick(state, some), assignment)
-        spread[some] = np.where(member[some], squared_lengths(offer, work.models), 0.0)
+        few = member[some]
+        if few.any():
+            spread[some & member] = squared_lengths(offer, params.select(work.models, few))
         parts.append((some, work, taken))
     if split.any():
         key = rng.keys(offer.seed, "folds", offer.round, roster.ids[split])
@@ -119,21 +121,24 @@ def join(parts: list[tuple[Bool, Work, Int64]], n: int) -> tuple[Work, Int64]:
     """Return the work of several groups of clients in the clients' order."""
     if len(parts) == 1:
         return parts[0][1:]
-    order = np.argsort(np.concatenate([np.flatnonzero(some) for some, _, _ in parts]))
     works = [work for _, work, _ in parts]
+    at = [torch.from_numpy(np.flatnonzero(some)) for some, _, _ in parts]
 
     def together(tables: list[Params]) -> Params:
-        at = torch.from_numpy(order)
-        return {
-            name: torch.cat([table[name] for table in tables])[at.to(t.device)]
-            for name, t in tables[0].items()
-        }
+        whole = {name: t.new_empty(n, *t.shape[1:]) for name, t in tables[0].items()}
+        for table, where in zip(tables, at, strict=True):
+            for name, t in table.items():
+                whole[name][where.to(t.device)] = t
+        return whole
 
+    taken = np.zeros(n, np.int64)
+    for some, _, steps in parts:
+        taken[some] = steps
     return (
         Work(
             together([work.models for work in works]),
             {part: together([work.memory[part] for work in works]) for part in works[0].memory},
             {part: together([work.extra[part] for work in works]) for part in works[0].extra},
         ),
-        np.concatenate([taken for _, _, taken in parts])[order],
+        taken,
     )

@@ -40,6 +40,8 @@ from .held_out_trial import judge_replies
 from .job import Job
 from .round_record import Outcome, record_attackers, record_moves, record_round
 
+EARLY = "warm-up: not yet counted"
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -164,7 +166,9 @@ def admit_replies(
     if hasattr(method.weigh, "learn"):
         learnt = learnt | method.weigh.learn(counted, extent[admitted], server)
     weight[admitted] = method.weigh(counted, extent[admitted], {**server, **learnt})
-    reason = np.where(sound.yes, method.admit.reason, sound.reason)
+    early = (offer.round < job.warmup) & (replies.roster.importance == 0)
+    reason = np.where(early, EARLY, method.admit.reason)
+    reason = np.where(sound.yes, reason, sound.reason)
     if refuses := getattr(method.weigh, "refuses", ""):
         # The objective's replies are never refused: others may do without them, for one round.
         useless = admitted & (weight == 0) & (replies.roster.importance == 0)

@@ -11,8 +11,16 @@ import pytest
 import torch
 
 import muster
-from muster.parts import Audit, LabelFlip, Liars
-from muster.parts.defences.trust import HARM, MOST_EFFECT, draw_replies, estimate_effects, find_kin
+from muster.parts import Audit, Drift, LabelFlip, Liars
+from muster.parts.defences.trust import (
+    CROWDS,
+    HARM,
+    MOST_EFFECT,
+    draw_replies,
+    estimate_effects,
+    find_crowds,
+    find_kin,
+)
 from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Offer
 from muster.run.audit import TRUST, build_trust_state, find_harmless, update_history
@@ -108,6 +116,43 @@ def test_who_is_tried_is_drawn_by_seed_round_and_client():
     assert draw_replies(some, 8, replace(offer, round=5), clients).tolist() != first.tolist()
     back = draw_replies(some[::-1], 8, offer, clients[::-1])
     assert sorted(clients[::-1][back]) == sorted(clients[first]), "whatever the order"
+
+
+def test_crowds_are_the_largest_groups_of_very_similar_replies_and_share_nobody():
+    draw = np.random.default_rng(0)
+    centres = np.linalg.qr(draw.normal(size=(40, 6)))[0].T
+    sizes = [2, 6, 3, 5, 4, 1]  # of each kind; a pair is no crowd
+    kind = np.repeat(np.arange(6), sizes)
+    rows = centres[kind] + 0.2 * draw.normal(size=(len(kind), 40)) / np.sqrt(40)
+    everyone = np.ones(len(kind), bool)
+    found = find_crowds(cosines(rows), everyone, 0.9)
+    assert len(found) == CROWDS
+    assert [set(kind[group]) for group in found] == [{1}, {3}, {4}]
+    assert [int(group.sum()) for group in found] == [6, 5, 4]
+    some = kind != 3
+    assert [set(kind[g]) for g in find_crowds(cosines(rows), some, 0.9)] == [{1}, {4}, {2}]
+    assert find_crowds(cosines(rows), kind == 0, 0.9) == []
+    assert find_crowds(np.ones((0, 0)), np.zeros(0, bool), 0.9) == []
+
+
+def test_colluders_who_drift_together_are_found_out_as_a_crowd():
+    """None of them does much: without trying them together most of them count to the end."""
+    attack = Liars(0.25, "anyone", Drift(0.25))
+
+    def share(audit):
+        done = muster.simulate(
+            federation(), M.maxfl(trust=audit), muster.models.Softmax(), 14,
+            muster.Local(steps=3, batch_size=32, lr=0.2), seed=1, attack=attack, evaluate_every=0,
+        )  # fmt: skip
+        liars = draw_attackers(federation(), attack, 1).tolist()
+        late = done.clients.filter(pl.col("round") > 7)
+        lied = pl.col("client").is_in(liars)
+        return late.filter(lied)["admitted"].mean(), late.filter(~lied)["admitted"].mean()
+
+    liars, honest = share(Audit())
+    assert liars < 0.2
+    assert honest > 0.85
+    assert share(Audit(crowd=1.1))[0] > 0.6
 
 
 def federation():

@@ -52,6 +52,9 @@ effect   those who are kin appraise the model that comes of S, and for each of a
          is how much lower the mean of what they say is with it than without, in units of the median
          size of such an effect. Who is kin and not in S still has a voice: else a kind of client
          that is left out once could not speak for itself any more.
+crowd    replies that are very like one another (a cosine above `crowd`), three or more, are tried
+         together as well, the three largest crowds in S and outside it: of many who push the same
+         way none has a large effect. What the crowd does counts as the effect of each of them.
 history  what is remembered of a client is the mean of its effects, the last ones counting most. It
          is in S while that mean is not below `-harm` times the median size of the others'. Who is
          not is tried out all the same, and comes back when it does no harm.
@@ -73,6 +76,7 @@ from .geometry import bound_updates, directions, gradient_names, statistic_names
 
 MOST_EFFECT = 10.0  # an effect counts for no more than this many median ones
 WITNESSES = 20  # replies, of which a tenth is two: with fewer nobody is newly called turned
+CROWD, CROWDS = 3, 3  # replies that make a crowd, and crowds that are tried out
 MOST_TRIED = 60  # replies tried out in a round: as many models travel
 ABSURD = "update absurdly long"
 TURNED = "against clients of its kind"
@@ -125,6 +129,7 @@ class Audit:
         loudest: the same where clients check one another: most that one of them says, in what the
             median one says
         copy: cosine of two updates above which one is a copy of the other
+        crowd: the same above which clients who check one another try updates out together
         absurd: how long an update is nobody's, in median updates
         growth: how much longer than in the round before the median update may be
         tried: where clients check one another: how many replies are tried out in a round
@@ -142,6 +147,7 @@ class Audit:
     voice: float = 5.0
     loudest: float = 2.0
     copy: float = 0.999
+    crowd: float = 0.9
     absurd: float = 100.0
     growth: float = 3.0
     tried: int = 10
@@ -149,8 +155,8 @@ class Audit:
     recall: float = 0.9
 
     def __post_init__(self) -> None:
-        positive = ("norm", "root_norm", "near", "far", "burden", "voice", "loudest", "copy", "harm")
-        for name in positive:
+        positive = ("norm", "root_norm", "near", "far", "burden", "voice", "loudest")
+        for name in (*positive, "copy", "crowd", "harm"):
             check_above(name, getattr(self, name))
         check_at_least("worth", self.worth)
         check_whole("tried", self.tried, 1, MOST_TRIED)
@@ -204,9 +210,7 @@ class Audit:
             group[order[:many]] = True
         return Inquiry(replies, middle or before, barred, root, copies, groups, reason, like)
 
-    def find_turned(
-        self, offer: Offer, replies: Replies, score: Float64
-    ) -> tuple[Bool, Float64]:
+    def find_turned(self, offer: Offer, replies: Replies, score: Float64) -> tuple[Bool, Float64]:
         """Return which priority clients' updates are turned round, and their new scores: how often
         they were and how often not, the last rounds counting most. With too few witnesses scores
         stay, and speak for this round.
@@ -338,6 +342,20 @@ def find_kin(cosine: Float64, copy: float, before: Float64) -> tuple[Bool, Float
         left[least] = False
         like = like - cubes[:, least]
     return np.asarray(like >= 0, np.bool_), np.asarray(like, np.float64)
+
+
+def find_crowds(cosine: Float64, some: Bool, like: float) -> list[Bool]:
+    """Return the largest groups among some replies that are all this like one of them, at most
+    `CROWDS`; no reply is in two."""
+    left, found = some.copy(), list[Bool]()
+    while len(found) < CROWDS:
+        near = (cosine > like) & left & left[:, None]
+        sizes = near.sum(1)
+        if not sizes.max(initial=0) >= CROWD:
+            break
+        found.append(near[int(sizes.argmax())])
+        left = left & ~found[-1]
+    return found
 
 
 def draw_replies(some: Bool, most: int, offer: Offer, clients: Int64) -> Int64:
