@@ -47,7 +47,7 @@ SEEDS = 3  # of the tables
 # Seeds that goals are judged on, with helpers and where everyone is a priority client: the rules
 # were chosen on seeds 0 to 7, and the memory of similarity on 24 to 43.
 FRESH = {False: range(100, 110), True: range(120, 130)}
-LYING_SEEDS = range(400, 408)  # the check of priority clients was chosen on seeds 300 to 307
+LYING_SEEDS = range(400, 404)  # the check of priority clients was chosen on seeds 300 to 307
 WORST = (0.2, 0.4)
 NEW = ("drift", "drift, second half", "minority", "edge case", "sleepers")  # also for assist
 FIRST = ["fedalign, trust", "maxfl, trust", "assist, trust", "assist", "assist, crossfit"]
@@ -72,6 +72,7 @@ def list_goal_jobs() -> list[Job]:
             made += [(everyone, TrustCell(rule, None, 0.0, seed)) for rule in rules]
             for rule in attacked:
                 shares = WORST[:1] if rule.startswith("maxfl") else WORST
+                shares = WORST[1:] if rule == "assist, crossfit" else shares
                 made += [
                     (everyone, TrustCell(rule, attack, share, seed))
                     for attack in (NEW if rule.startswith("assist") else inside)
