@@ -19,7 +19,9 @@ from ..results.measures import MEASURES
 
 ALONE, EVERYONE, RULE = "alone", "everyone", "assist"
 HARMED = 0.02  # a loss that much higher than alone, as a share of it, is harm
+ALL_ROWS = 100_000
 ROUNDS = (1, 2, 5, 10, 20, 50)
+KEY_ALPHA, KEY_ROWS = "data.partition.of.alpha", "data.partition.rows"
 KEYS = ("panel", "data.rows", "data.priority")  # a federation of the study, and its client
 
 
@@ -195,17 +197,20 @@ def percent(value: float) -> str:
     return f"{100 * value:+.0f} %"
 
 
-def points(frame: pl.DataFrame, left: str, right: str) -> Interval | None:
-    """Return the paired difference of test accuracy between two methods of a cell, in points."""
+def points(
+    frame: pl.DataFrame, left: str, right: str, measure: str = "test_accuracy"
+) -> Interval | None:
+    """Return the paired difference between two methods of a cell, in points: of a measure of the
+    first and the test accuracy of the second."""
     sides = [
-        frame.filter(pl.col("method") == name).sort("seed").select("seed", "test_accuracy")
-        for name in (left, right)
+        frame.filter(pl.col("method") == name).select("seed", pl.col(of).alias("value"))
+        for name, of in ((left, measure), (right, "test_accuracy"))
     ]
-    both = sides[0].join(sides[1], on="seed", suffix="_right")
+    both = sides[0].join(sides[1], on="seed", suffix="_right").sort("seed").drop_nulls()
     if len(both) < 2:
         return None
-    ratio = correction_ratio(read_variation(frame), MEASURES["test_accuracy"])
-    gap = (both["test_accuracy"] - both["test_accuracy_right"]).to_numpy().astype(np.float64)
+    ratio = correction_ratio(read_variation(frame), MEASURES[measure])
+    gap = (both["value"] - both["value_right"]).to_numpy().astype(np.float64)
     return Interval.of(100 * gap, ratio=ratio)
 
 
@@ -219,17 +224,22 @@ def format_points(value: Interval | None) -> str:
 
 def cell_table(frame: pl.DataFrame, panel: str, methods: Sequence[str]) -> str:
     """Return the cells of a few-rows panel: accuracy alone, and every method's gain over it."""
-    keys = ["data.partition.of.alpha", "data.partition.rows"]
+    keys = [KEY_ALPHA, KEY_ROWS]
     here = last_rounds(frame.filter(pl.col("panel") == panel))
     keys = [key for key in keys if key in here.columns and here[key].n_unique() > 1]
-    words = {"data.partition.of.alpha": "alpha", "data.partition.rows": "rows"}
+    words = {KEY_ALPHA: "alpha", KEY_ROWS: "rows"}
     alone = ALONE if ALONE in here["method"] else "None"
     lines = []
     for cell, some in here.sort(*keys).group_by(*keys, maintain_order=True):
         base = 100 * float(some.filter(pl.col("method") == alone)["test_accuracy"].mean())  # type: ignore[arg-type]
         gains = [format_points(points(some, method, alone)) for method in methods]
-        lines.append([*(f"{value:g}" for value in cell), f"{base:.1f}", *gains])
+        lines.append([*(format_setting(value) for value in cell), f"{base:.1f}", *gains])
     return markdown([*(words[key] for key in keys), "alone", *methods], lines)
+
+
+def format_setting(value: float) -> str:
+    """Return a number of a sweep; more rows than a client has are all of them."""
+    return f"{value:g}" if value < ALL_ROWS else "all"
 
 
 def liar_table(frame: pl.DataFrame) -> str:
@@ -244,6 +254,49 @@ def liar_table(frame: pl.DataFrame) -> str:
     return markdown(["digits, 20 rows", *methods], lines)
 
 
+OTHERS = {
+    "fmnist-mlp": "FMNIST, MLP",
+    "fmnist-cnn": "FMNIST, convolutional",
+    "emnist": "EMNIST, softmax",
+    "emnist-shards": "EMNIST, 24 shards, softmax",
+    "digits-auto": "digits, 20 rows, softmax",
+}
+
+
+def other_table(frame: pl.DataFrame) -> str:
+    """Return the gain over training alone with other models and data, of panels that were run."""
+    methods = [RULE, EVERYONE, "FedALIGN .2", "FedALIGN auto"]
+    alpha, lines = KEY_ALPHA, list[list[str]]()
+    for panel, words in OTHERS.items():
+        here = last_rounds(frame.filter(pl.col("panel") == panel))
+        for (value,), some in here.sort(alpha).group_by(alpha, maintain_order=True):
+            base = some.filter(pl.col("method") == ALONE)["test_accuracy"].to_numpy().mean()
+            name = words if value is None else f"{words}, alpha {value:g}"
+            gains = [format_points(points(some, method, ALONE)) for method in methods]
+            lines.append([name, str(some["seed"].n_unique()), f"{100 * base:.1f}", *gains])
+    return markdown(["", "seeds", "alone", *methods], lines)
+
+
+PERSONAL = (
+    ("assist", RULE, "test_accuracy"),
+    ("assist, tuned", RULE, "priority_tuned_accuracy"),
+    ("everyone, tuned", EVERYONE, "priority_tuned_accuracy"),
+    ("Ditto's own", "Ditto", "own_test_accuracy"),
+    ("alone, tuned", ALONE, "priority_tuned_accuracy"),
+)
+
+
+def personal_table(frame: pl.DataFrame) -> str:
+    """Return the gain of models of each client's own over one model trained alone."""
+    here, alpha = last_rounds(frame.filter(pl.col("panel") == "fmnist-personal")), KEY_ALPHA
+    lines = []
+    for (value,), some in here.sort(alpha).group_by(alpha, maintain_order=True):
+        base = some.filter(pl.col("method") == ALONE)["test_accuracy"].to_numpy().mean()
+        gains = [format_points(points(some, name, ALONE, of)) for _, name, of in PERSONAL]
+        lines.append([f"{value:g}", f"{100 * base:.1f}", *gains])
+    return markdown(["alpha", "alone", *(words for words, _, _ in PERSONAL)], lines)
+
+
 FEW = [RULE, "assist, crossfit", EVERYONE, "FedALIGN .05", "FedALIGN .2", "FedALIGN .8", "FedDA"]
 
 
@@ -255,6 +308,9 @@ def assist_page(page: str, frame: pl.DataFrame | None) -> str:
             "few": cell_table(frame, "fmnist-few", FEW),
             "federations": endpoint_table(frame),
             "liars": liar_table(frame),
+            "others": other_table(frame),
+            "rows": cell_table(frame, "fmnist-rows", [RULE, EVERYONE, "FedALIGN .2"]),
+            "personal": personal_table(frame),
         }
     return fill(page, tables)
 

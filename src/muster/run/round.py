@@ -18,6 +18,7 @@ from ..base.lazy import torch
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
+from ..parts.defences.trust import can_witness
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
 from ..parts.sketch import SKETCH, as_sketches, project
@@ -70,9 +71,11 @@ def find_present(setup: Setup, t: int, cache: EvaluationCache) -> Bool:
 
 def select_pool(setup: Setup, t: int, present: Bool) -> Int64:
     """Return the clients that may be asked: those present, in warm-up only the objective's; with
-    trust everyone, since helpers are witnesses before they count."""
-    if t < setup.job.warmup and setup.job.method.trust is None:
-        present = present & (setup.population.importance > 0)
+    trust everyone where helpers can be witnesses, who do not count yet."""
+    if t < setup.job.warmup:
+        who, witnesses = setup.population, setup.job.method.trust is not None
+        witnesses &= can_witness(int(present.sum()), int((present & who.priority).sum()))
+        present = present & ((who.importance > 0) | witnesses)
     return np.flatnonzero(present)
 
 

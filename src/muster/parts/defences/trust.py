@@ -219,7 +219,7 @@ class Audit:
             score: of each reply's client in the rounds before
         """
         roster = replies.roster
-        if len(roster) >= WITNESSES and not roster.priority.all():
+        if can_witness(len(roster), int(roster.priority.sum())):
             unit = directions(updates(offer, replies.models, gradient_names(offer)))
             near, far = mean_tenths((unit @ unit.T).cpu().numpy())
             usual = max(0.0, float(np.median(near)))
@@ -311,6 +311,12 @@ def limit_pull(rows: torch.Tensor, base: Float64, full: Float64) -> Float64:
         return full
     part = share * v / away
     return np.asarray(full.sum() * (b + part * (f - b)).cpu().numpy(), np.float64)
+
+
+def can_witness(replies: int, priority: int) -> bool:
+    """Return True if so many replies, of which so many are priority clients', can tell that one of
+    these is turned round: there are others, and one is less than half of them."""
+    return replies >= WITNESSES and 2 < priority < replies
 
 
 def mean_tenths(cosine: Float64) -> tuple[Float64, Float64]:
