@@ -6,7 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from muster.papers.assist_study import endpoints, fill, measure_evidence, points
+from muster.papers.assist_study import (
+    cell_table,
+    endpoints,
+    fill,
+    measure_evidence,
+    other_table,
+    personal_table,
+    points,
+)
 
 
 def test_evidence_is_exact_in_the_first_round_of_one_step_and_fades_for_stein():
@@ -72,3 +80,43 @@ def test_tables_are_put_between_their_markers():
     assert fill(page, {"x": "| new |"}) == "a\n<!-- table x -->\n| new |\n<!-- end -->\nb\n"
     with pytest.raises(ValueError, match="no place for the table y"):
         fill(page, {"y": ""})
+
+
+def panel(name, accuracy, **more):
+    """Two seeds of a panel: the accuracy of each method, a point apart between seeds."""
+    return [
+        {"panel": name, "data.partition.of.alpha": None, "data.partition.rows": None, "seed": seed,
+         "round": 60, "method": method, "test_accuracy": value + 0.01 * seed, "varies": "data",
+         "own_test_accuracy": None, "priority_tuned_accuracy": None, **more}
+        for method, value in accuracy.items() for seed in range(2)
+    ]  # fmt: skip
+
+
+def test_tables_of_other_panels_show_those_that_were_run():
+    rows = panel("emnist", {"alone": 0.5, "assist": 0.6, "everyone": 0.45})
+    rows += panel("fmnist-cnn", {"alone": 0.5, "assist": 0.5}, **{"data.partition.of.alpha": 10.0})
+    lines = other_table(pl.DataFrame(rows, infer_schema_length=None)).splitlines()[2:]
+    assert len(lines) == 2
+    assert lines[0].startswith("| FMNIST, convolutional, alpha 10 | 2 | 50.5 | +0.0 ± 0.0 |")
+    assert lines[1].startswith("| EMNIST, softmax | 2 | 50.5 | **+10.0 ± 0.0** | **-5.0 ± 0.0** |")
+
+
+def test_personal_models_are_compared_with_the_one_trained_alone():
+    alpha = {"data.partition.of.alpha": 0.1}
+    rows = panel("fmnist-personal", {"alone": 0.5}, priority_tuned_accuracy=0.75, **alpha)
+    rows += panel("fmnist-personal", {"assist": 0.6}, **alpha)
+    rows += panel("fmnist-personal", {"Ditto": 0.4}, own_test_accuracy=0.9, **alpha)
+    line = personal_table(pl.DataFrame(rows, infer_schema_length=None)).splitlines()[-1]
+    assert line.startswith("| 0.1 | 50.5 | **+10.0 ± 0.0** |  |  | ")
+    assert "+39.5" in line, "its own model, not the one it shares"
+    assert "+24.5" in line.split("|")[-2]
+
+
+def test_more_rows_than_there_are_is_all_of_them():
+    rows = [
+        row
+        for many in (10, 100_000)
+        for row in panel("p", {"alone": 0.5, "assist": 0.6}, **{"data.partition.rows": many})
+    ]
+    lines = cell_table(pl.DataFrame(rows, infer_schema_length=None), "p", ["assist"]).splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["10", "all"]

@@ -9,7 +9,9 @@ import torch
 
 import muster
 from muster.methods import assist
+from muster.parts.defences.trust import TURNED
 from muster.parts.sketch import project
+from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Offer
 from softmax_clients import clients_of, final
 
@@ -59,6 +61,19 @@ def test_a_sketch_as_long_as_the_model_changes_hardly_anything():
     whole, sketched = (final(fed, assist(sketch=s), rounds=8) for s in (0, 4096))
     for name, t in whole.weights.items():
         assert sketched.weights[name] == pytest.approx(t, abs=0.02)
+
+
+def test_a_priority_client_turned_round_is_found_by_sketches_too():
+    fed = muster.data.digits(clients=30, priority=5, seed=1)
+    liar = muster.parts.Liars(1 / 30, "priority", muster.parts.ScaleUpdate(0.1, -3.0))
+    (lying,) = draw_attackers(fed, liar, 1)
+    run = muster.simulate(
+        fed, muster.methods.assist(sketch=256, trust=True), muster.models.Softmax(), 4,
+        muster.Local(steps=5, batch_size=32, lr=0.1), seed=1, attack=liar, evaluate_every=0,
+    )  # fmt: skip
+    refused = run.clients.filter(run.clients["reason"] == TURNED)
+    assert set(refused["client"]) == {lying}
+    assert len(refused) >= 3
 
 
 def test_what_it_does_not_go_with_is_one_line():
