@@ -47,4 +47,4 @@ def test_the_table_has_a_line_for_each_rule_and_lie():
     ]  # fmt: skip
     last = markdown(rows).splitlines()[-1]
     assert last.startswith("| 5 | assist | -3 x | -15.0 ±")
-    assert last.endswith("| 50 % |")
+    assert last.endswith("| 50 % | 2 |")

@@ -139,11 +139,12 @@ def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
     them and the worst of them, means over seeds."""
     frame = pl.DataFrame(list(rows))
     lines = [
-        "| priority clients | rule | lie | honest ones, mean | the worst of them | liar refused |",
-        "|---|---|---|---|---|---|",
+        "| priority clients | rule | lie | honest ones, mean | the worst | liar refused | seeds |",
+        "|---|---|---|---|---|---|---|",
     ]
     for (priority, rule, lie), some in frame.group_by(*KEYS[:3], maintain_order=True):
         mean, worst = (format_interval(points(some[name])) for name in ("mean", "worst"))
         refused = 100 * some["refused"].to_numpy().mean()
-        lines.append(f"| {priority} | {rule} | {lie} | {mean} | {worst} | {refused:.0f} % |")
+        numbers = f"{mean} | {worst} | {refused:.0f} % | {len(some)}"
+        lines.append(f"| {priority} | {rule} | {lie} | {numbers} |")
     return "\n".join(lines)
