@@ -7,7 +7,7 @@ READY := .venv/.ready
 HASHES ?= constraints-hashed.txt
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow setup lock lint bench docs clean
+.PHONY: demo test test-slow test-gpu setup lock lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/muster advise heart
@@ -19,6 +19,10 @@ test: $(READY)
 # Proofs that take minutes: the papers' claims on more seeds and larger problems.
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# A GPU against the processor, on all engines and methods: a few minutes; skipped where there is none.
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu -rs tests/engines/test_gpu.py
 
 setup: $(READY)
 

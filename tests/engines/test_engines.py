@@ -277,7 +277,8 @@ def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
     stack = {n: t + torch.randn(5, *t.shape, dtype=torch.float64) for n, t in model.items()}
     scale = torch.tensor([[0.25] * 4 + [0.0] * 3, [1 / 7] * 7] + [[0.2] * 5 + [0.0] * 2] * 3)
     x, y = torch.randn(5, 7, width).double(), torch.randint(classes, (5, 7))
-    batch = StackedBatch(engine, x, y, scale.double(), engine.code(y[None])[0])
+    counts = np.array([4, 7, 5, 5, 5])
+    batch = StackedBatch(engine, x, y, scale.double(), counts, engine.code(y[None])[0])
     assert engine.fused is not None
     fused = batch(stack)
     engine.fused = None
@@ -298,7 +299,7 @@ def test_the_gradient_of_logistic_regression_has_the_bits_of_autograd(smoothing,
     scale = torch.full((4, rows), 1 / rows)
     scale[2, 1:] = 0.0
     x, y = torch.randn(4, rows, 5), torch.randint(2, (4, rows))
-    batch = StackedBatch(engine, x, y, scale, None)
+    batch = StackedBatch(engine, x, y, scale, np.array([rows, rows, 1, rows]), None)
     assert engine.linear == "0."
     closed = batch(stack)
     engine.linear = None

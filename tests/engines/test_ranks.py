@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,24 +24,6 @@ from muster.engines.engine import AppraisalBuffer, WorkBuffer
 from muster.parts.solvers import Work
 from muster.protocol import Appraisal
 
-SCRIPT = Path(spread_cases.__file__)
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
-
-
-def clean_environment(**more):
-    return {**{k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}, **more}
-
-
-def launch(folder, size, *cases):
-    """What each rank found, and what torchrun printed."""
-    done = subprocess.run(
-        [*TORCHRUN, str(size), SCRIPT, folder, *cases], capture_output=True, text=True,
-        env=clean_environment(PYTHONPATH=str(SCRIPT.parent)), timeout=280,
-    )  # fmt: skip
-    files = [folder / f"{rank}.json" for rank in range(size)]
-    assert all(file.exists() for file in files), done.stdout + done.stderr
-    return [json.loads(file.read_text()) for file in files], done.stdout + done.stderr
-
 
 def test_two_ranks_have_the_bits_of_one_process_and_each_others_errors(tmp_path, monkeypatch):
     """One start of torchrun for all of it: portions and chunks at both ranks, an error and Ctrl-C
@@ -53,7 +33,7 @@ def test_two_ranks_have_the_bits_of_one_process_and_each_others_errors(tmp_path,
     whole = spread_cases.resume(tmp_path / "whole", 6, 0)
     spread_cases.resume(tmp_path / "checkpoints", 6, 2)
     faults = ["refusal", "interrupt", "other_data", "other_seed", "resume", "death"]
-    (first, second), printed = launch(tmp_path, 2, *spread_cases.CASES, *faults)
+    (first, second), printed = spread_cases.launch(tmp_path, 2, *spread_cases.CASES, *faults)
     for name, case in spread_cases.CASES.items():
         expected = spread_cases.digest(case())
         assert first[name]["digest"] == second[name]["digest"] == expected, name
@@ -80,7 +60,7 @@ def test_two_ranks_have_the_bits_of_one_process_and_each_others_errors(tmp_path,
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_method_on_more_ranks(tmp_path, monkeypatch, size):
     spread_cases.small_portions(monkeypatch.setattr)
-    found, _ = launch(tmp_path, size, *spread_cases.MORE)
+    found, _ = spread_cases.launch(tmp_path, size, *spread_cases.MORE)
     for name, case in spread_cases.MORE.items():
         expected = spread_cases.digest(case())
         assert {mine[name]["digest"] for mine in found} == {expected}, name
@@ -98,9 +78,9 @@ checkpoint_every = 1
 
 def start(folder, rounds, *more):
     (folder / "x.toml").write_text(CONFIG.replace("ROUNDS", str(rounds)))
-    command = [*TORCHRUN, "2", "-m", "muster", "run", *(more or ["x.toml"])]
+    command = [*spread_cases.TORCHRUN, "2", "-m", "muster", "run", *(more or ["x.toml"])]
     return subprocess.Popen(
-        command, cwd=folder, env=clean_environment(), text=True,
+        command, cwd=folder, env=spread_cases.clean_environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
@@ -168,7 +148,8 @@ def test_the_lines_of_the_page(tmp_path):
         (folder / "my.toml").write_text(config)
         processes.append(
             subprocess.Popen(
-                [*TORCHRUN[:3], *words], cwd=folder, env=clean_environment(), text=True,
+                [*spread_cases.TORCHRUN[:3], *words], cwd=folder, text=True,
+                env=spread_cases.clean_environment(),
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )
         )  # fmt: skip

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -80,8 +81,8 @@ def solo(how):
 
 
 def task_of(kind, **how):
-    return go(M.fedavg(), tasks.model_of(kind), tasks.of(kind), task=tasks.TASKS[kind][0],
-              dtype="float64", **how)  # fmt: skip
+    how = {"dtype": "float64", **how}
+    return go(M.fedavg(), tasks.model_of(kind), tasks.of(kind), task=tasks.TASKS[kind][0], **how)
 
 
 def images(**how):
@@ -219,9 +220,30 @@ def death(**how):
 FAULTS = {f.__name__: f for f in (refusal, interrupt, other_data, other_seed, death)}
 
 
+SCRIPT = Path(__file__)
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+DEVICE = "SPREAD_CASES_DEVICE"
+
+
+def clean_environment(**more):
+    return {**{k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}, **more}
+
+
+def launch(folder, size, *cases, device="cpu"):
+    """What each rank found, and what torchrun printed."""
+    done = subprocess.run(
+        [*TORCHRUN, str(size), SCRIPT, folder, *cases], capture_output=True, text=True,
+        env=clean_environment(PYTHONPATH=str(SCRIPT.parent), **{DEVICE: device}), timeout=280,
+    )  # fmt: skip
+    files = [folder / f"{rank}.json" for rank in range(size)]
+    assert all(file.exists() for file in files), done.stdout + done.stderr
+    return [json.loads(file.read_text()) for file in files], done.stdout + done.stderr
+
+
 def main(folder, *names):
     small_portions()
     rank, results = rank_group.read_numbers().rank, {}
+    how = {"engine": "spread", "device": os.environ.get(DEVICE, "cpu")}
     tasks_done = [0]
     real = compute.ThreadPool.share
 
@@ -234,9 +256,9 @@ def main(folder, *names):
         began, tasks_done[0] = time.monotonic(), 0
         try:
             if name == "resume":
-                run = resume(folder / "checkpoints", 6, 4, engine="spread")
+                run = resume(folder / "checkpoints", 6, 4, **how)
             else:
-                run = {**CASES, **MORE, **FAULTS}[name](engine="spread")
+                run = {**CASES, **MORE, **FAULTS}[name](**how)
             found = {"digest": digest(run), "rounds": len(run.rounds), "engine": run.engine,
                      "complete": run.complete}  # fmt: skip
         except muster.MusterError as error:

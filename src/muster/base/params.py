@@ -122,13 +122,16 @@ def copy(stack: Params) -> Params:
 def select(stack: Params, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Params:
     """Return some rows of a stack."""
     at = torch.from_numpy(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows)
-    return {name: t[at.to(t.device)] for name, t in stack.items()}
+    for t in stack.values():
+        at = at.to(t.device)  # all are on one device: a copy for the first
+    return {name: t[at] for name, t in stack.items()}
 
 
 def mean(stack: Params, weight: NDArray[np.float64]) -> Params:
     """Return `sum_k weight_k w_k / sum_k weight_k`."""
     share = torch.from_numpy(weight / weight.sum())
-    return {name: torch.tensordot(share.to(t), t, dims=1) for name, t in stack.items()}
+    shares = {t.dtype: share.to(t) for t in {t.dtype: t for t in stack.values()}.values()}
+    return {name: torch.tensordot(shares[t.dtype], t, dims=1) for name, t in stack.items()}
 
 
 class Buffers:
@@ -161,8 +164,9 @@ def broadcast_clients(each: Tensor, stack: Tensor) -> Tensor:
 
 def within_bound(stack: Params, most: float) -> NDArray[np.bool_]:
     """Return True for models of a stack whose numbers are finite and at most this large."""
-    ends = [torch.stack(torch.aminmax(t)).tolist() for t in stack.values() if t.numel()]
-    if all(-most <= low and high <= most for low, high in ends):  # False for NaN
+    ends = [torch.stack(torch.aminmax(t)).double() for t in stack.values() if t.numel()]
+    pairs = torch.stack(ends).tolist() if ends else []  # a device is waited for once
+    if all(-most <= low and high <= most for low, high in pairs):  # False for NaN
         return np.ones(len(next(iter(stack.values()))), np.bool_)
     checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())

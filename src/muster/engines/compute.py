@@ -94,6 +94,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def fork_rng(device: torch.device) -> Iterator[None]:
+    """Leave torch's global random numbers as they were, on the processor and on this device."""
+    with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type="cuda"):
+        yield
+
+
 class TaskCounter:
     """0, 1, ... each given out once, whichever thread asks."""
 
@@ -263,10 +270,14 @@ class Compute:
         """The device as torch knows it, which must be present. Here alone it is decided where
         models and data of a run lie: everything else goes where they are."""
         where = torch.device(self.device)
-        if self.engine == "spread" and self.device == "cuda":
-            where = torch.device("cuda", read_numbers().local)
-        present = torch.cuda.device_count() if where.type == "cuda" else 1
-        if (where.index or 0) >= present:
+        if where.type == "cpu":
+            return where
+        present, index = torch.cuda.device_count(), where.index
+        if index is None:
+            spread = self.engine == "spread"
+            index = read_numbers().local if spread or not present else torch.cuda.current_device()
+        where = torch.device("cuda", index)
+        if index >= present:
             raise MusterError(
                 f"device: '{self.device}', but no CUDA device is present; use device='cpu'"
                 if present == 0

@@ -29,7 +29,7 @@ from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
 from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 from .batches import BatchPlan, count_steps, plan_batches
-from .compute import Compute, Key, Room, Tables, ThreadPool
+from .compute import Compute, Key, Room, Tables, ThreadPool, fork_rng
 from .modules import examples, writes_rows
 from .ranks import digest, join_ranks
 from .row_release import RowRelease, expect_rows
@@ -128,7 +128,7 @@ class Engine:
         if self.task.cross_entropy:
             return
         x = features(self.x["train"][:TRIED].clone(), self.dtype)
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), fork_rng(self.device):
             z = self.main.module.eval()(x)
         refuse_mixing(self.task, z, self.y["train"][:TRIED])
         if isinstance(self.task, StandardTask):

@@ -30,7 +30,7 @@ from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task, averages_rows
 from .batches import BatchPlan, needs_two_rows
-from .compute import Compute, one_thread
+from .compute import Compute, fork_rng, one_thread
 from .descent import DriftCache, LocalSteps, direction, hessian_product
 from .engine import Assignment, Engine, Replica, WorkBuffer
 from .modules import VmapModule, examples, find_obstacle, mixes_rows
@@ -157,7 +157,7 @@ class LoopEngine(Engine):
         local = assignment.local or self.local
         course = LocalSteps(local, offer, group.steps // solver.draws, memory)
         key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with fork_rng(self.device), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
             torch.manual_seed(rng.torch_seed(key))
             protect = self.row_release(offer, client, assignment)
@@ -278,11 +278,13 @@ class LoopCohort:
 
     def _batches(self) -> Iterator[tuple[float, list[LoopBatch]]]:
         """For each step its learning rate and its batches."""
+        # To the device once, not in every step.
+        rows = torch.from_numpy(self.group.rows[0].copy()).to(self.engine.device)
         for s, lr in enumerate(self.course.rates):
             batches = []
             for i in range(s * self.draws, (s + 1) * self.draws):
-                rows = self.group.rows[0, i, : self.group.count[0, i]]
-                x, y = self.engine.batch("train", rows.copy())
+                at = rows[i, : self.group.count[0, i]]
+                x, y = self.engine.rows("train", at), self.engine.y["train"][at]
                 if x.dim() == 4:
                     x = x.contiguous(memory_format=torch.channels_last)
                 batches.append(LoopBatch(self.engine, self.weights, x, y, self.release))

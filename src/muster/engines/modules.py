@@ -23,11 +23,13 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..base import params
+from ..base.arrays import Int64
 from ..base.errors import first_line
 from ..base.lazy import functional, nn, torch
 from ..base.params import Params
 from ..federation import Federation
 from ..federation.ragged_rows import features
+from .compute import fork_rng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,17 +70,17 @@ class DropoutDraws:
     def __init__(self, seeds: Sequence[int]) -> None:
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-    def drop(self, h: Tensor, p: float, counts: Sequence[int]) -> Tensor:
+    def drop(self, h: Tensor, p: float, counts: Int64) -> Tensor:
         """`h` with about a share p of it set to 0 and the rest made up for it. `counts` is how many
-        rows of each client count; padding is set to 0."""
+        rows of each client count; padding is set to 0. Drawn on the processor, for any device."""
         if p == 0.0:
             return h
-        mask = torch.zeros_like(h)
+        mask = torch.zeros(h.shape, dtype=h.dtype)
         for own, generator, n in zip(mask, self.generators, counts, strict=False):
             if p < 1.0:
                 noise = torch.empty(own[:n].shape, dtype=h.dtype)
                 own[:n] = noise.bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
-        return h * mask
+        return h * mask.to(h.device)
 
 
 def has_dropout(layers: list[Layer]) -> bool:
@@ -303,7 +305,7 @@ def writes_rows(module: nn.Module, rows: Tensor) -> bool:
                 return True
         return False
 
-    return _try(module, look)
+    return _try(module, rows.device, look)
 
 
 def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
@@ -314,7 +316,7 @@ def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
         fewer = max(1, len(rows) - 2)
         return not nearly_equal(twin(rows[:fewer].clone()), twin(rows.clone())[:fewer])
 
-    return _try(module, look)
+    return _try(module, rows.device, look)
 
 
 def draws_numbers(module: nn.Module, rows: Tensor) -> bool:
@@ -325,13 +327,13 @@ def draws_numbers(module: nn.Module, rows: Tensor) -> bool:
         torch.manual_seed(1)
         return not torch.equal(twin(rows.clone()), twin(rows.clone()))
 
-    return _try(module, look)
+    return _try(module, rows.device, look)
 
 
-def _try(module: nn.Module, look: Callable[[nn.Module], bool]) -> bool:
+def _try(module: nn.Module, device: torch.device, look: Callable[[nn.Module], bool]) -> bool:
     """Return the result of a probe of a copy of a module; False if it fails, which shows later."""
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), fork_rng(device):
             return look(deepcopy(module))
     except Exception:
         return False

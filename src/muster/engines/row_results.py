@@ -51,21 +51,22 @@ class RowResults:
         """Store the results of a model's outputs `z` for the rows at these places; `counts` is
         False for padding."""
 
-        def flat(t: Tensor) -> NDArray[Any]:
-            values: NDArray[Any] = t.cpu().numpy()
+        def flat(values: NDArray[Any]) -> NDArray[Any]:
             return values if counts is None else values[counts]
 
+        losses = [self.task.loss(z, y)] if self.alone else []
+        fetched = fetch([*losses, *(of(z, y) for _, of in self.scoring.row_scores)])
         if self.alone:
-            loss = flat(self.task.loss(z, y))
+            loss = flat(fetched.pop(0))
             bounded = self.most < np.inf
             self.loss[at] = (
                 np.clip(np.nan_to_num(loss, nan=self.most), 0, self.most) if bounded else loss
             )
-        for (_, of), values in zip(self.scoring.row_scores, self.rows, strict=True):
-            values[at] = flat(of(z, y))
+        for mine, values in zip(self.rows, fetched, strict=True):
+            mine[at] = flat(values)
         if self.alone and not self.scoring.set_scores:
             return
-        outputs = flat(z)
+        outputs = flat(z.cpu().numpy())
         with self._lock:
             if self.z is None:
                 self.z = np.empty((self.n, *outputs.shape[1:]), outputs.dtype)
@@ -121,6 +122,14 @@ class RowResults:
                     loss[k] = _together(self.task, z[a:b], y[a:b], w)
         more = {found[i].name: values for i, values in sorted(scores.items()) if i > 0}
         return Appraisal(loss, scores[0], more)
+
+
+def fetch(values: list[Tensor]) -> list[NDArray[Any]]:
+    """Return numbers of rows as arrays: from a device in one copy, since each is waited for."""
+    if not values or values[0].device.type == "cpu":
+        return [t.numpy() for t in values]
+    kind = next((t.dtype for t in values if t.is_floating_point()), values[0].dtype)
+    return [*torch.stack([t.to(kind) for t in values]).cpu().numpy()]
 
 
 def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:

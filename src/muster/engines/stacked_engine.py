@@ -241,7 +241,8 @@ class StackedCohort:
             first = s * self.per_step % steps
             if not start <= first < start + len(block):
                 start, held, span = first, n, (slice(first, first + together), slice(n))
-                block = self._fetch(rows[span], targets[span], scale[span], room)
+                counts = group.count[:, distinct].T[span]
+                block = self._fetch(rows[span], targets[span], scale[span], counts, room)
             few = [block[i % steps - start] for i in range(first, first + self.per_step)]
             if self.release is not None:
                 self.release.begin_step(s)
@@ -253,13 +254,14 @@ class StackedCohort:
         return max(1, FETCHED // max(1, rows * width * self.per_step)) * self.per_step
 
     def _fetch(
-        self, rows: Tensor, targets: Tensor, scale: Tensor, room: Tensor
+        self, rows: Tensor, targets: Tensor, scale: Tensor, counts: Int64, room: Tensor
     ) -> list[StackedBatch]:
         """Return the batches of some steps `[step, client, row]`, with inputs in this room."""
         engine, room = self.engine, room[: rows.numel()]
         drawn = torch.index_select(engine.x["train"], 0, rows.flatten(), out=room)
         inputs = features(drawn, engine.dtype).view(*rows.shape, *room.shape[1:]).unbind(0)
-        pieces = zip(inputs, targets.unbind(0), scale.unbind(0), engine.code(targets), strict=True)
+        hot = engine.code(targets)
+        pieces = zip(inputs, targets.unbind(0), scale.unbind(0), counts, hot, strict=True)
         return [StackedBatch(engine, *piece, self.draws, self.release) for piece in pieces]
 
     def descend(
@@ -349,6 +351,7 @@ class StackedBatch:
         x: inputs [n, B, ...]
         y: targets [n, B, ...]
         scale: [n, B]: 1 / |batch| for rows that count, 0 for padding
+        counts: [n] how many rows count; here, not on the device: asking it would mean to wait
         hot: labels one-hot [n, outputs, B], where the fused step needs them
     """
 
@@ -358,24 +361,19 @@ class StackedBatch:
         x: Tensor,
         y: Tensor,
         scale: Tensor,
+        counts: Int64,
         hot: Tensor | None,
         draws: DropoutDraws | None = None,
         release: RowRelease | None = None,
     ) -> None:
         self.engine, self.x, self.y, self.scale = engine, x, y, scale
-        self.hot, self.draws, self.release = hot, draws, release
+        self.counts, self.hot, self.draws, self.release = counts, hot, draws, release
 
     def first(self, n: int) -> StackedBatch:
         """The batches of the first n clients."""
         hot = None if self.hot is None else self.hot[:n]
-        pieces = self.x[:n], self.y[:n], self.scale[:n], hot
-        return StackedBatch(self.engine, *pieces, self.draws, self.release)
-
-    @property
-    def counts(self) -> list[int]:
-        """The number of rows of each client that count."""
-        counts: list[int] = (self.scale > 0).sum(1).tolist()
-        return counts
+        own = self.x[:n], self.y[:n], self.scale[:n], self.counts[:n]
+        return StackedBatch(self.engine, *own, hot, self.draws, self.release)
 
     @property
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:

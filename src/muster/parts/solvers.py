@@ -210,14 +210,17 @@ class ControlVariates(Solver):
             trained = cohort.descend(start, correction=correction)
         else:
             trained, total = self.descend_and_sum(cohort, start, correction)
+        taken = steps.double() * rate if rate else steps
         for n, t in own.items():
+            taken = taken.to(t)  # a copy to the device for the first of them
             if n not in offer.trainable:  # statistics (BatchNorm's) move by no gradient
                 change[n] = torch.zeros_like(t)
             elif rate:
-                path = params.broadcast_clients(steps.double() * rate, t).to(t)
-                change[n] = (offer.model[n] - trained[n]) / path - c[n]
+                change[n] = (offer.model[n] - trained[n]) / params.broadcast_clients(taken, t) - c[
+                    n
+                ]
             else:
-                change[n] = total[n] / params.broadcast_clients(steps, t).to(t) - t
+                change[n] = total[n] / params.broadcast_clients(taken, t) - t
             if not bool(steps.all()):  # who takes no step learns nothing of its gradient
                 change[n][(steps == 0).to(t.device)] = 0.0
         return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})

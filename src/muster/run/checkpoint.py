@@ -91,7 +91,6 @@ def load_checkpoint(
     folder: Path,
     identity: dict[str, str],
     beginning: RunState,
-    device: torch.device,
     score: str = SCORE,
 ) -> tuple[RunState, Ledger] | None:
     """Read the last sound checkpoint of a run; None without any. One of another run is refused.
@@ -121,7 +120,7 @@ def load_checkpoint(
     with reading(place):
         saved = read_texts(place / "identity.json")
         with open_file(file := place / "s.safetensors", TENSORS) as stream:
-            tensors = safetensors.load_file(descriptor_path(stream, file), device=str(device))
+            tensors = safetensors.load_file(descriptor_path(stream, file))
         ledger = Ledger.read(place, score)
     for key, value in identity.items():
         if saved.get(key) != value:
@@ -151,27 +150,29 @@ def check_same_form(what: str, expected: Params, saved: Params) -> None:
 
 
 def restore_state(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> RunState:
-    """Return the state that was saved, in the order of names of the initial one."""
+    """Return the state that was saved, each tensor where it is in the initial one, in the order of
+    names there."""
     model: dict[str, Tensor] = {}
     server: State = {}
     clients: dict[str, Tensor] = {}
-    present = beginning.present
+    present, known = beginning.present, beginning.server
+    first = next(iter(beginning.model.values()))
     for key, t in tensors.items():
         where, _, name = key.partition("/")
         if where == "model":
-            model[name] = t
+            model[name] = t.to(first.device)
         elif where == "present":
-            present = t.cpu().numpy()
+            present = t.numpy()
         elif where == "clients":
-            clients[name] = t.cpu()
+            clients[name] = t
         else:
             part, _, name = name.partition("/")
-            server.setdefault(part, {})[name] = t
+            device = known.get(part, {}).get(name, first).device
+            server.setdefault(part, {})[name] = t.to(device)
     check_same_form("model", beginning.model, model)
     pool = {"present": torch.from_numpy(beginning.present)}
     check_same_form("pool", pool, {"present": torch.from_numpy(present)})
     memories = beginning.clients and beginning.clients.restore(clients)
-    known = beginning.server
     server = {p: reorder(t, known.get(p, ())) for p, t in reorder(server, known).items()}
     return replace(
         beginning,

@@ -175,7 +175,7 @@ def _run_rounds(
     identity = build_identity(setup, state, origin.identity)
     start = state.model
     if keep.resume and keep.checkpoint is not None:
-        found = load_checkpoint(keep.checkpoint, identity, state, clients.device, score)
+        found = load_checkpoint(keep.checkpoint, identity, state, score)
         if found is not None:
             state, ledger = found
 
