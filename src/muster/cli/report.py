@@ -50,11 +50,11 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         if arguments.public:
             raise MusterError(f"--public: {folders[0]} is an advice, about single clients' rows")
         return report_advice(folders[0], Path(out), arguments.title or "", sites, console)
+    found = load(folders[0]) if len(folders) == 1 else combine(folders)
     if sites:
         raise MusterError(
             "--for: only an advice has pages for single clients; ask for one with muster advise"
         )
-    found = load(folders[0]) if len(folders) == 1 else combine(folders)
     if isinstance(found, Comparison) and not found.seeds:
         again = f"muster compare --resume {folders[0]}"
         raise MusterError(f"{folders[0]}: no seed is complete yet; continue with: {again}")
