@@ -273,6 +273,15 @@ def test_a_release_is_charged_before_it_and_again_when_it_is_repeated(tmp_path, 
     assert any("budget was spent after round 4 of 5: 1 release" in w for w in run.warnings)
 
 
+def test_a_budget_that_is_spent_before_the_first_round_is_done_ends_the_run(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        crash_at(patch, 0)
+        with pytest.raises(Crash):
+            play(methods.fedavg(), Gaussian(0.5, noise=1.0), rounds=1, checkpoint=tmp_path)
+    with pytest.raises(muster.MusterError, match="all 1 release of the budget are charged in"):
+        play(methods.fedavg(), Gaussian(0.5, noise=1.0), rounds=1, checkpoint=tmp_path, resume=True)
+
+
 def test_contributions_to_a_release_that_was_lost_count(tmp_path, monkeypatch):
     privacy = seeded(joins=2, protect="others")
     method = methods.fedalign(epsilon=99.0, warmup=0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64
-from ..base.errors import plural
+from ..base.errors import MusterError, plural
 from ..base.lazy import torch
 from ..base.params import Params, State
 from ..privacy.account import Account, count_early
@@ -59,10 +59,17 @@ def build_private_state(n: int) -> State:
     return {PART: {"charged": charged, "loss": zero, "mass": zero.clone(), "given": counts}}
 
 
-def resume_account(state: RunState, account: Account) -> RunState:
+def resume_account(job: Job, state: RunState, account: Account) -> RunState:
     """Return the state with the releases charged that came after its checkpoint: whoever could
-    contribute to one that is lost is taken to have done so."""
+    contribute to one that is lost is taken to have done so. A run that has nothing to show and
+    nothing left to spend is refused."""
     own = state.server[PART]
+    if state.round == 0 and is_spent(job, account):
+        raise MusterError(
+            f"privacy: all {plural(len(account.charged), 'release')} of the budget are charged in "
+            f"{account.file}, and no round was completed; start another run, which is charged "
+            "to the clients once more"
+        )
     lost = account.count_since(int(own["charged"]))
     charged = torch.tensor(len(account.charged))
     part = {**own, "charged": charged, "given": own["given"] + lost}

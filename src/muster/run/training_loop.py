@@ -182,7 +182,7 @@ def _run_rounds(
     account = None
     if setup.job.protects_clients:
         account = Account.open(keep.checkpoint, keep.resume)
-        state = resume_account(state, account)
+        state = resume_account(setup.job, state, account)
     every = keep.evaluate_every or rounds
     # Evaluated after every round, a state needs no more appraisals at its offer.
     reuse = keep.evaluate_every == 1 and setup.job.method.serves == "global"
