@@ -10,12 +10,11 @@ import browser
 from muster.report.advice_content import (
     Advice,
     ClientContent,
-    Outcomes,
-    WayContent,
     format_gain,
     round_up,
 )
 from muster.report.html.advice import write_page, write_site_page
+from muster.report.way_content import Outcomes, WayContent
 
 BINS = ((10, 0.5, 1), *((0, 0.0, 0),) * 8, (10, 9.5, 8))
 OUTCOMES = Outcomes(8, 1, 9, 2, BINS)
