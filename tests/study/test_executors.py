@@ -17,7 +17,7 @@ from muster.study.executors import open_executor
 
 OVER = {"local.lr": [0.1, 0.2]}
 TUNE = {"local.lr": [0.01, 0.1], "seeds": [7]}
-SMALL = {**BASE, "methods": ["fedavg", "fedalign"]}
+SMALL = {**BASE, "rounds": 2, "methods": ["fedavg", "fedalign"]}
 
 
 def check_bits(executor, folder):

@@ -1,0 +1,334 @@
+"""muster next to its peers on the same work, in one run: fedjax, pfl-research, and the loop most
+people write first.
+
+    python benchmarks/peers.py --write              all of it (hours), into docs/speed.md
+    python benchmarks/peers.py W1 W5 --peers muster,fedjax
+    python benchmarks/peers.py --tiny               a few clients and rounds: does everything run?
+
+Every peer has an environment of its own, made here from the package index (`--cache`). All train
+the same federation from the same starting point by FedAvg, with as many rounds, epochs and rows in
+a batch; each in the way that is its fastest on this machine, of those tried first (`MODES`). Data,
+imports, compilation and the first round are the start, which is apart. Peers take turns, so that a
+busy machine slows all of them; the number is the median over all rounds of all turns, the spread
+its quartiles. Labels are those of a linear rule with noise, so that all reach an accuracy, which
+must agree within `AGREE`. Timing means nothing while something else is running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from workloads import WORKLOADS, Workload
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "speed.md"
+FIGURE = HERE.parent / "docs" / "peers.svg"
+TORCH = "torch==2.13.0"
+# What is installed for each peer; those without are run in this environment.
+PEERS = {
+    "muster": [],
+    "naive": [],
+    "fedjax": ["fedjax==0.0.17", "jax[cpu]==0.10.2"],
+    "pfl": ["pfl[pytorch]==0.6.0", TORCH],
+}
+# Ways to run each: threads of torch, and a backend of fedjax.
+MODES = {
+    "muster": ["all"],
+    "naive": ["1", "2"],
+    "fedjax": ["jit"],
+    "pfl": ["1", "2"],
+}
+TURNS = 3
+ROUNDS = {"W1": 5, "W2": 2, "W3": 2, "W4": 10, "W5": 20}  # timed, of each turn
+LONGEST = 7200  # seconds of one turn
+AGREE = 0.02  # largest difference of accuracy to muster's
+SAMPLE = 20_000  # rows of which the accuracy is
+
+
+@dataclass
+class Record:
+    """Seconds of a peer's rounds and starts on a workload, its accuracy; or why it has none."""
+
+    rounds: list[float]
+    starts: list[float]
+    accuracy: float = np.nan
+    version: str = ""
+    mode: str = ""
+    why: str = ""
+
+
+def prepare(peer: str, cache: Path) -> Path:
+    """Return the Python of a peer's environment, which is made where it is missing."""
+    if not PEERS[peer]:
+        return Path(sys.executable)
+    place = cache / peer
+    python = place / "bin" / "python"
+    if not (place / "ready").exists():
+        print(f"{peer}: installing {' '.join(PEERS[peer])}", flush=True)
+        subprocess.run([sys.executable, "-P", "-m", "venv", "--without-pip", place], check=True)
+        subprocess.run(
+            [sys.executable, "-P", "-m", "pip", "--python", python, "install", "-q", *PEERS[peer]],
+            check=True,
+        )
+        (place / "ready").touch()
+    return python
+
+
+def shrink(load: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return the rows of few small clients, and how many of them are asked."""
+    sizes = np.minimum(np.diff(load.fed.train.offsets)[:6], 70)
+    first = load.fed.train.offsets[:6]
+    chosen = np.concatenate([np.arange(a, a + n) for a, n in zip(first, sizes, strict=True)])
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    asked = 6 if load.asked == load.fed.n else 3
+    return load.fed.train.x[chosen].numpy(), chosen, offsets, asked
+
+
+def write_work(load: Workload, rounds: int, tiny: bool, folder: Path) -> np.ndarray:
+    """Write a workload for all peers; return its labels."""
+    x, offsets, asked = load.fed.train.x.numpy(), load.fed.train.offsets, load.asked
+    if tiny:
+        x, _, offsets, asked = shrink(load)
+    classes = load.fed.classes
+    draw = np.random.default_rng(1)
+    flat = x.reshape(len(x), -1)
+    rule = draw.normal(size=(flat.shape[1], classes)).astype(np.float32) / flat.shape[1] ** 0.5
+    y = np.concatenate(
+        [(part @ rule).argmax(1) for part in np.array_split(flat, max(1, len(flat) // 50_000))]
+    )
+    noise = draw.random(len(y)) < 0.1
+    y = np.where(noise, draw.integers(classes, size=len(y)), y).astype(np.int64)
+    clients = len(offsets) - 1
+    order = [draw.permutation(clients)[:asked] for _ in range(rounds + 1)]
+    for name, array in (("x", x), ("y", y), ("offsets", offsets), ("asked", np.array(order))):
+        np.save(folder / f"{name}.npy", array)
+    np.savez(folder / "start.npz", **{n: t.numpy() for n, t in load.model.state_dict().items()})
+    table = {
+        "layers": [describe_layer(layer) for layer in load.model],
+        "epochs": load.local.epochs,
+        "batch": load.local.batch_size,
+        "lr": float(load.local.rate(0, 1)),
+        "classes": classes,
+    }
+    (folder / "work.json").write_text(json.dumps(table))
+    return y
+
+
+def describe_layer(layer: torch.nn.Module) -> list:
+    """Return a layer's name and arguments."""
+    kind = type(layer).__name__
+    arguments = {
+        "Linear": lambda: [layer.in_features, layer.out_features],
+        "Conv2d": lambda: [
+            *(layer.in_channels, layer.out_channels),
+            *(layer.kernel_size[0], layer.stride[0], layer.padding[0]),
+        ],
+        "BatchNorm2d": lambda: [layer.num_features],
+        "BatchNorm1d": lambda: [layer.num_features],
+        "MaxPool2d": lambda: [layer.kernel_size],
+    }
+    return [kind, *arguments.get(kind, list)()]
+
+
+def take_turn(peer: str, python: Path, folder: Path, mode: str) -> tuple[dict, Path] | str:
+    """Run a peer once; return its result and where its model is, or why there is none."""
+    out = Path(tempfile.mkdtemp(dir=folder))
+    env = {
+        **os.environ,
+        "PEER_LAUNCH": str(time.time()),
+        "PYTHONPATH": str(HERE / "adapters"),
+    }
+    command = [python, "-P", HERE / "adapters" / f"with_{peer}.py", folder, out, mode]
+    with (out / "log").open("w") as log:
+        try:
+            code = subprocess.run(
+                command, env=env, cwd=out, stdout=log, stderr=subprocess.STDOUT, timeout=LONGEST
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return f"not done in {LONGEST} s"
+    if code or not (out / "result.json").exists():
+        lines = [line for line in (out / "log").read_text().splitlines() if line.strip()]
+        return (lines or ["no word"])[-1][:200]
+    return json.loads((out / "result.json").read_text()), out / "final.npz"
+
+
+def find_mode(peer: str, python: Path, folder: Path) -> tuple[str, str]:
+    """Return the quickest way to run a peer on this work; or why none runs."""
+    found, why = {}, ""
+    for mode in MODES[peer]:
+        done = take_turn(peer, python, folder, mode)
+        if isinstance(done, str):
+            why = done
+        else:
+            found[mode] = float(np.median(done[0]["rounds"]))
+    return (min(found, key=lambda mode: found[mode]), "") if found else ("", why)
+
+
+def measure_accuracy(load: Workload, path: Path, folder: Path, y: np.ndarray) -> float:
+    """Return the share of rows that a final model gets right."""
+    model = load.model
+    with np.load(path) as found:
+        state = {name: torch.from_numpy(np.array(found[name])) for name in found}
+    model.load_state_dict(state, strict=False)
+    x = np.load(folder / "x.npy", mmap_mode="r")
+    rows = np.linspace(0, len(y) - 1, min(SAMPLE, len(y))).astype(np.int64)
+    with torch.no_grad():
+        z = [model.eval()(torch.from_numpy(x[some])) for some in np.array_split(rows, 20)]
+    return float((torch.cat(z).argmax(1).numpy() == y[rows]).mean())
+
+
+def run_workload(
+    name: str, peers: list[str], pythons: dict[str, Path | str], tiny: bool
+) -> dict[str, Record]:
+    """Let all peers take turns on one workload."""
+    load = WORKLOADS[name]()
+    records = {peer: Record([], []) for peer in peers}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        y = write_work(load, 3 if tiny else ROUNDS[name], tiny, folder)
+        for peer, record in records.items():
+            python = pythons[peer]
+            if isinstance(python, str):
+                record.why = python
+            elif len(MODES[peer]) == 1:
+                record.mode = MODES[peer][0]
+            else:
+                record.mode, record.why = find_mode(peer, python, folder)
+        for _ in range(1 if tiny else TURNS):
+            for peer, record in records.items():
+                if record.why:
+                    continue
+                done = take_turn(peer, pythons[peer], folder, record.mode)
+                if isinstance(done, str):
+                    record.why = done
+                    continue
+                record.rounds += done[0]["rounds"]
+                record.starts.append(done[0]["start"])
+                record.version = done[0]["version"]
+                record.accuracy = measure_accuracy(load, done[1], folder, y)
+                print(
+                    f"{name} {peer} ({record.mode}): {np.median(done[0]['rounds']):.4f} s a round, "
+                    f"accuracy {record.accuracy:.3f}", flush=True,
+                )  # fmt: skip
+        for peer, record in records.items():
+            if record.why:
+                print(f"{name} {peer}: not run: {record.why}", flush=True)
+    return records
+
+
+def check_agreement(found: dict[str, dict[str, Record]]) -> list[str]:
+    """Return the peers whose final accuracy is not muster's."""
+    return [
+        f"{name}: {peer} {record.accuracy:.3f}, muster {records['muster'].accuracy:.3f}"
+        for name, records in found.items()
+        for peer, record in records.items()
+        if not record.why and "muster" in records and not records["muster"].why
+        and not abs(record.accuracy - records["muster"].accuracy) <= AGREE
+    ]  # fmt: skip
+
+
+def format_table(found: dict[str, dict[str, Record]]) -> str:
+    """Return the table of docs/speed.md."""
+    lines = ["| work | peer | s a round | quartiles | start s | accuracy | times muster's s |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for name, records in found.items():
+        base = records.get("muster")
+        for peer, record in records.items():
+            label = f"{peer} {record.version}".strip()
+            if record.why:
+                lines.append(f"| {name} | {label} | not run: {record.why} | | | | |")
+                continue
+            low, middle, high = np.quantile(record.rounds, [0.25, 0.5, 0.75])
+            ratio = middle / np.median(base.rounds) if base and base.rounds else np.nan
+            lines.append(
+                f"| {name} | {label} | {middle:.4f} | {low:.4f} to {high:.4f} | "
+                f"{np.median(record.starts):.1f} | {record.accuracy:.3f} | {ratio:.2f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def draw(found: dict[str, dict[str, Record]]) -> None:
+    """Draw seconds a round of every peer, over muster's."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "muster"
+    from matplotlib import pyplot as plt
+
+    peers = list(PEERS)
+    figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+    for i, peer in enumerate(peers):
+        points = [
+            (j + (i - len(peers) / 2) * 0.12, np.median(records[peer].rounds))
+            for j, records in enumerate(found.values())
+            if peer in records and records[peer].rounds
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o", label=peer, markersize=5)
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(found)), list(found))
+    axes.set_ylabel("seconds a round")
+    axes.legend(ncols=3, fontsize=8)
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
+def describe_machine() -> str:
+    """Return the processor, its cores and the load, in a sentence."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{found[1] if found else platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
+        f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}, load before {load}."
+    )
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "muster-peers")
+    given = parser.parse_args()
+    if given.write and given.tiny:
+        parser.error("--write: not with --tiny, whose numbers mean nothing")
+    machine = describe_machine()
+    pythons: dict[str, Path | str] = {}
+    for peer in given.peers.split(","):
+        try:
+            pythons[peer] = prepare(peer, given.cache)
+        except subprocess.CalledProcessError as error:
+            pythons[peer] = f"cannot be installed (pip ended with {error.returncode})"
+    found = {
+        name: run_workload(name, list(pythons), pythons, given.tiny) for name in given.workloads
+    }
+    table = format_table(found)
+    print(table)
+    if given.write:
+        draw(found)
+        page = PAGE.read_text()
+        text = f"{table}\n{machine}\n\n![Seconds a round of every peer](peers.svg)\n"
+        pattern = r"(<!-- peers -->\n).*?(<!-- end peers -->)"
+        PAGE.write_text(re.sub(pattern, lambda m: m[1] + text + m[2], page, flags=re.DOTALL))
+    wrong = [] if given.tiny else check_agreement(found)
+    for line in wrong:
+        print(f"accuracies do not agree: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
