@@ -53,14 +53,17 @@ class StateTable:
         }
 
     def get(self, clients: Int64) -> State:
-        """Return these clients' rows, as stacks on the device of the initial state."""
-        new = torch.from_numpy(np.flatnonzero(~self.touched[clients]))
+        """Return these clients' rows, as stacks on the device of the initial state. Only rows that
+        were written are read: a hole in a mapped file is read from the disk too."""
+        at = np.flatnonzero(self.touched[clients])
         stacks: State = {}
         for part, model in self.start.items():
             stacks[part] = {}
             for name, t in model.items():
-                stack = torch.from_numpy(self.rows[part][name][clients]).to(t.device)
-                stack[new.to(t.device)] = t
+                stack = t.expand(len(clients), *t.shape).clone()
+                if len(at):
+                    own = torch.from_numpy(self.rows[part][name][clients[at]])
+                    stack[torch.from_numpy(at).to(t.device)] = own.to(t.device)
                 stacks[part][name] = stack
         return stacks
 
