@@ -1,6 +1,7 @@
 """FedJAX's own FedAvg, by its `jit` backend: `pmap` calls what JAX 0.10 has removed."""
 
 import sys
+from itertools import chain
 
 import fedjax
 import jax
@@ -34,9 +35,19 @@ state = algorithm.init({name: jnp.asarray(a) for name, a in work.start.items()})
 x, y = np.array(work.x), np.array(work.y).astype(np.int32)
 
 
+class Rows(fedjax.ClientDataset):
+    """A client's rows, batched epoch by epoch as the others do: its own batches run on into the
+    next epoch, which are fewer steps."""
+
+    def shuffle_repeat_batch(self, hparams):
+        once = hparams.replace(num_epochs=1)
+        epochs = (super(Rows, self).shuffle_repeat_batch(once) for _ in range(hparams.num_epochs))
+        return chain.from_iterable(epochs)
+
+
 def client(k, key):
     rows = slice(int(work.offsets[k]), int(work.offsets[k + 1]))
-    return str(k), fedjax.ClientDataset({"x": x[rows], "y": y[rows]}), key
+    return str(k), Rows({"x": x[rows], "y": y[rows]}), key
 
 
 clock.mark()
