@@ -409,7 +409,7 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
 
 def test_the_settings_in_the_docs_are_settings():
     page = (Path(__file__).parents[3] / "docs" / "federate.md").read_text()
-    columns, texts = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    columns, texts, *_ = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     chosen = load(tomllib.loads(texts))
     assert chosen.network.reading == {"text": "review", "length": 64, "pad": 0}
     assert chosen.spec.vocabulary == 30000
