@@ -1,5 +1,5 @@
-"""muster next to its peers on the same work, in one run: fedjax, pfl-research, and the loop most
-people write first.
+"""muster next to its peers on the same work, in one run: fedjax, pfl-research, Flower's simulation,
+and the loop most people write first.
 
     python benchmarks/peers.py --write              all of it (hours), into docs/speed.md
     python benchmarks/peers.py W1 W5 --peers muster,fedjax
@@ -43,13 +43,15 @@ PEERS = {
     "naive": [],
     "fedjax": ["fedjax==0.0.17", "jax[cpu]==0.10.2"],
     "pfl": ["pfl[pytorch]==0.6.0", TORCH],
+    "flower": ["flwr[simulation]==1.41.0", TORCH],
 }
-# Ways to run each: threads of torch, and a backend of fedjax.
+# Ways to run each: threads of torch, fedjax's backend, Flower's actors.
 MODES = {
     "muster": ["all"],
     "naive": ["1", "2"],
     "fedjax": ["jit"],
     "pfl": ["1", "2"],
+    "flower": ["2"],
 }
 TURNS = 3
 ROUNDS = {"W1": 5, "W2": 2, "W3": 2, "W4": 10, "W5": 20}  # timed, of each turn
