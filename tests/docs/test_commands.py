@@ -133,7 +133,7 @@ def makers(line):
         for name in re.findall(r"runs/(\w+)", line)
         if not Path("runs", name).exists()
         for other in LINES
-        if other.endswith(f"--name {name}")
+        if other.endswith(f"--name {name}") and not lacking(other)
     ]
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 
 import muster
-from muster import Decision, part
+from muster import Decision
 from muster.parts import Join
 
 
-@part(Join, "fragile")
 @dataclass(frozen=True)
-class Fragile:
+class Fragile(Join):
     """Everyone trains; in each of the first `times` processes, the third round is the last.
 
     Attributes:

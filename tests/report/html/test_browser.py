@@ -57,7 +57,7 @@ def opened(chromium, path, **how):
 @pytest.mark.parametrize("dark", [False, True])
 def test_everything_is_drawn_without_a_complaint(chromium, report, dark, width):
     page = opened(chromium, report, dark=dark, width=width)
-    assert page.run("document.querySelectorAll('main > section').length") == 12
+    assert page.run("document.querySelectorAll('main > section').length") == 13
     assert page.run("document.querySelectorAll('.chart').length") >= 10
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
