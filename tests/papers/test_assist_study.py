@@ -87,7 +87,7 @@ def panel(name, accuracy, **more):
     return [
         {"panel": name, "data.partition.of.alpha": None, "data.partition.rows": None, "seed": seed,
          "round": 60, "method": method, "test_accuracy": value + 0.01 * seed, "varies": "data",
-         "own_test_accuracy": None, "priority_tuned_accuracy": None, **more}
+         "own_test_accuracy": None, "priority_tuned_test_accuracy": None, **more}
         for method, value in accuracy.items() for seed in range(2)
     ]  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_tables_of_other_panels_show_those_that_were_run():
 
 def test_personal_models_are_compared_with_the_one_trained_alone():
     alpha = {"data.partition.of.alpha": 0.1}
-    rows = panel("fmnist-personal", {"alone": 0.5}, priority_tuned_accuracy=0.75, **alpha)
+    rows = panel("fmnist-personal", {"alone": 0.5}, priority_tuned_test_accuracy=0.75, **alpha)
     rows += panel("fmnist-personal", {"assist": 0.6}, **alpha)
     rows += panel("fmnist-personal", {"Ditto": 0.4}, own_test_accuracy=0.9, **alpha)
     line = personal_table(pl.DataFrame(rows, infer_schema_length=None)).splitlines()[-1]

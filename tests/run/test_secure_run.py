@@ -13,6 +13,7 @@ from muster.base.errors import MusterError
 from muster.config.experiment import load
 from muster.privacy import masks
 from muster.privacy.fixed_point import add
+from muster.results.privacy_statement import state_privacy
 from muster.run import clients as simulated
 
 FED = {"clients": 8, "priority": 3}
@@ -123,3 +124,26 @@ def test_a_configuration_says_so():
     assert job.privacy.secure
     assert job.privacy.members == 3
     assert job.privacy.noise_share(2.0) == 2.0 / math.sqrt(3)
+
+
+def test_without_noise_it_is_the_plain_sum_and_says_that_it_is_not_private(monkeypatch):
+    sums = []
+    real = simulated.LocalClients.contribute_securely
+
+    def spy(self, offer, roster, given, cache, memory, charge):
+        plain = self.contribute(offer, roster, given, cache, memory)
+        done = real(self, offer, roster, given, cache, memory, charge)
+        sums.append((plain.total, done.total))
+        return done
+
+    monkeypatch.setattr(simulated.LocalClients, "contribute_securely", spy)
+    run = play(noise=0.0)
+    assert sums
+    assert all(np.array_equal(plain, secure) for plain, secure in sums)
+    assert state_privacy(run.facts).startswith("not private: there is no noise")
+    assert "epsilon_objective" not in run.facts["privacy"]
+
+
+def test_no_noise_without_secure_sums_is_refused():
+    with pytest.raises(MusterError, match=r"privacy.noise: 0"):
+        muster.privacy.Gaussian(clip=1.0, noise=0.0)

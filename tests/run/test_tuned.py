@@ -42,7 +42,7 @@ def test_appeal_and_accuracy_after_tuning_agree_with_numpy(fed, engine):
     assert row["gm_appeal_tuned_unseen"] == pytest.approx(meets[6:].mean())
     assert row["tuned_test_accuracy"] == pytest.approx(accuracy[:6].mean())
     assert row["tuned_test_accuracy_unseen"] == pytest.approx(accuracy[6:].mean())
-    assert row["priority_tuned_accuracy"] == pytest.approx(fed.objective @ accuracy)
+    assert row["priority_tuned_test_accuracy"] == pytest.approx(fed.objective @ accuracy)
     assert row["gm_appeal_tuned"] > row["gm_appeal"], "tuning changed somebody's mind"
 
 
@@ -53,7 +53,7 @@ def test_training_does_not_notice(fed):
     new = set(tuned.rounds.columns) - set(plain.rounds.columns)
     twins = {f"{name}{of}" for name in ("gm_appeal_tuned", "tuned_test_accuracy")
              for of in ("", "_unseen")}  # fmt: skip
-    assert new == twins | {"priority_tuned_accuracy"}
+    assert new == twins | {"priority_tuned_test_accuracy"}
     assert plain.rounds.drop("seconds").equals(tuned.rounds.drop("seconds", *new))
     assert plain.clients.equals(tuned.clients)
     assert all(np.array_equal(plain.weights[n], w) for n, w in tuned.weights.items())

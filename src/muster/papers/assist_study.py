@@ -279,10 +279,10 @@ def other_table(frame: pl.DataFrame) -> str:
 
 PERSONAL = (
     ("assist", RULE, "test_accuracy"),
-    ("assist, tuned", RULE, "priority_tuned_accuracy"),
-    ("everyone, tuned", EVERYONE, "priority_tuned_accuracy"),
+    ("assist, tuned", RULE, "priority_tuned_test_accuracy"),
+    ("everyone, tuned", EVERYONE, "priority_tuned_test_accuracy"),
     ("Ditto's own", "Ditto", "own_test_accuracy"),
-    ("alone, tuned", ALONE, "priority_tuned_accuracy"),
+    ("alone, tuned", ALONE, "priority_tuned_test_accuracy"),
 )
 
 

@@ -37,7 +37,8 @@ class Gaussian(Privacy):
 
     Attributes:
         clip: C, the most that a client's contribution to one round may measure
-        noise: z, the deviation of the noise in units of the clip; or give epsilon
+        noise: z, the deviation of the noise in units of the clip; or give epsilon. With `secure`
+            it may be 0: the server sees sums alone, and nothing else is promised
         epsilon: what the run may cost each protected client, from which the noise follows
         delta: the chance with which epsilon need not hold; well below one over the clients
         joins: R, the most rounds a protected client contributes to; those of the objective spread
@@ -80,7 +81,7 @@ class Gaussian(Privacy):
         if (self.noise is None) == (self.epsilon is None):
             raise MusterError("privacy: give noise or epsilon, one of both")
         for name in ("noise", "epsilon", "denominator"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and not (name == "noise" and self.silent):
                 check_above(f"privacy.{name}", getattr(self, name))
         check_delta(self.delta, "privacy.delta")
         for name in ("joins", "cap"):
@@ -125,9 +126,14 @@ class Gaussian(Privacy):
         return noise / math.sqrt(self.members - self.colluders) if self.secure else noise
 
     @property
+    def silent(self) -> bool:
+        """True if secure sums have no noise: then they are all that is promised."""
+        return self.secure and self.noise == 0
+
+    @property
     def private(self) -> bool:
-        """True if the noise cannot be computed again."""
-        return not self.seeded
+        """True if there is noise, and it cannot be computed again."""
+        return not self.seeded and not self.silent
 
     def budget(self, member: bool, rounds: int, warmup: int) -> int | None:
         """Return the most rounds that a client of the objective, or another, contributes to; None:
@@ -161,10 +167,14 @@ class Gaussian(Privacy):
             releases: number of releases so far, also of rounds that were repeated
             early: how many of these were in warm-up, in which others are not asked
         """
-        z, spent = self.multiplier(rounds, warmup), {}
+        z = self.multiplier(rounds, warmup)
+        spent: dict[str, float | None] = {}
         for role, asked in ((OBJECTIVE, releases), (OTHERS, releases - early)):
             most = self.budget(role == OBJECTIVE, rounds, warmup)
-            spent[role] = None if most is None else epsilon(z, min(most, asked), self.delta)
+            if most is None or self.silent:
+                spent[role] = None
+            else:
+                spent[role] = epsilon(z, min(most, asked), self.delta)
         return spent
 
     def find_due(self, roster: Roster, t: int, rounds: int) -> Bool:

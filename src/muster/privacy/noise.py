@@ -55,7 +55,9 @@ def draw_noise(size: int, deviation: int, words: Words = system_words) -> Int64:
 
 
 def draw_vectors(shape: tuple[int, ...], deviation: int, words: Words = system_words) -> Vectors:
-    """Return draws of this shape as whole numbers modulo 2^32."""
+    """Return draws of this shape as whole numbers modulo 2^32; zeros without a deviation."""
+    if deviation == 0:
+        return np.zeros(shape, np.uint32)
     drawn = draw_noise(math.prod(shape), deviation, words)
     return drawn.astype(np.uint32).reshape(shape)
 

@@ -268,8 +268,8 @@ TABLE = (
         lambda view: view.tuned,
     ),
     Measure(
-        "priority_tuned_accuracy", "priority test accuracy after local tuning", "tuned test acc",
-        True, whose="objective",
+        "priority_tuned_test_accuracy",
+        "priority test accuracy after local tuning", "tuned test acc", True, whose="objective",
         of=lambda population, view: (
             None if view.tuned is None else weigh(population.objective, view.tuned)
         ),

@@ -24,6 +24,11 @@ def state_privacy(facts: Mapping[str, Any]) -> str:
     about = facts.get("privacy")
     if not about:
         return ""
+    if about["noise"] == 0:
+        return (
+            "not private: there is no noise; the server sees sums alone, and what differs from one "
+            "round's sum to the next may show a single client's update"
+        )
     spent = {role: about.get(f"epsilon_{role}") for role in ROLES}
     parts = [f"{eps:.2f} for {ROLES[role]}" for role, eps in spent.items() if eps is not None]
     noise = f"noise {about['noise']:.4g} times the clip {about['clip']:g}"
