@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError
 from ..papers.assist_study import assist_page, when_page
+from ..papers.privacy_study import privacy_page
 from ..papers.reproduce import pages, panel_results, run_panels
 from ..papers.reproduce.paper_experiment import (
     RESULTS,
@@ -247,15 +248,19 @@ def describe_time(experiment: PaperExperiment, results: panel_results.Results | 
 
 def fill_pages(docs: Path, folder: Path) -> list[tuple[str, str]]:
     """Return the pages whose tables come from results, by their names relative to docs/."""
-    frames = [
+    assist, border, privacy = [
         None if found is None else found.frame
-        for found in (panel_results.load(folder, id) for id in ("assist", "border-align"))
+        for found in (
+            panel_results.load(folder, id) for id in ("assist", "border-align", "privacy")
+        )
     ]
-    texts = {name: (docs / name).read_text() for name in ("assist.md", "when.md", "../README.md")}
-    return [
-        (name, assist_page(text, frames[0]) if name == "assist.md" else when_page(text, *frames))
-        for name, text in texts.items()
-    ]
+    makers: dict[str, Callable[[str], str]] = {
+        "assist.md": lambda page: assist_page(page, assist),
+        "when.md": lambda page: when_page(page, assist, border),
+        "../README.md": lambda page: when_page(page, assist, border),
+        "privacy.md": lambda page: privacy_page(page, privacy),
+    }
+    return [(name, make((docs / name).read_text())) for name, make in makers.items()]
 
 
 def write_pages(console: Console) -> int:

@@ -30,7 +30,7 @@ def gallery(tmp_path_factory):
 
 
 def test_tables_of_other_pages_are_what_the_results_say():
-    """Of assist.md, when.md and README: `muster reproduce --pages` would change nothing."""
+    """Of assist.md, when.md, privacy.md and README: `--pages` would change nothing."""
     for name, text in fill_pages(DOCS, FOLDER):
         assert text == (DOCS / name).read_text(), f"{name}: run muster reproduce --pages"
 
