@@ -20,7 +20,7 @@ from muster.engines.compute import Compute
 from muster.federation import Federation, Population
 from muster.flower.client import app
 from muster.flower.client.node import assign_role
-from muster.flower.server import remote_clients
+from muster.flower.server import messenger
 from muster.flower.transport.wire import REPORT, ClientRole
 from muster.models.specs import as_module
 from muster.parts import SGD, PowerOfChoice
@@ -71,13 +71,13 @@ def test_client_number_a_million_costs_what_client_number_one_does():
 def test_the_server_holds_no_rows(tmp_path, monkeypatch):
     case = Setup(tmp_path)
     seen = []
-    real = remote_clients.RemoteClients.__post_init__
+    real = messenger.Messenger.__post_init__
 
     def look(self):
         seen.append(self)
         real(self)
 
-    monkeypatch.setattr(remote_clients.RemoteClients, "__post_init__", look)
+    monkeypatch.setattr(messenger.Messenger, "__post_init__", look)
     case.run()
     (server,) = seen
     assert isinstance(server.population, Population)

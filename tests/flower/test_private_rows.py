@@ -8,7 +8,7 @@ import pytest
 from flower_grid import LocalGrid
 from muster.engines.row_release import RowRelease
 from muster.flower.client.client_state import NOTES
-from muster.flower.server.remote_clients import RemoteClients
+from muster.flower.server.messenger import Messenger
 
 NETWORK = {"enrolment_timeout": 0.2, "timeout": 0.3, "quorum": 0.0}
 ALIGN = {"name": "fedalign", "epsilon": 9.0, "warmup": 0}
@@ -89,7 +89,7 @@ def test_a_node_releases_one_loss_of_a_model_and_no_more_than_its_account_has(se
 
 
 def test_a_server_that_asks_for_more_steps_gets_none_of_them(setup, tmp_path, monkeypatch):
-    ask, average, released = RemoteClients._role, RowRelease.average, []
+    ask, average, released = Messenger.build_role, RowRelease.average, []
 
     def greedy(self, k, steps=-1, *counted, **rest):
         return ask(self, k, 50, *counted, **rest)
@@ -99,7 +99,7 @@ def test_a_server_that_asks_for_more_steps_gets_none_of_them(setup, tmp_path, mo
         return average(self, sums)
 
     case = protected(setup, tmp_path, "fedavg")
-    monkeypatch.setattr(RemoteClients, "_role", greedy)
+    monkeypatch.setattr(Messenger, "build_role", greedy)
     monkeypatch.setattr(RowRelease, "average", count)
     case.run()
     assert len(released) == 5 * 3 * 3, "clients, rounds, steps"

@@ -24,7 +24,7 @@ from muster.flower.transport.wire import APP_RAISED, MODEL, OFFER, decode
 from muster.privacy.committee import read_groups
 from muster.privacy.contributions import CONTRIBUTION
 from muster.privacy.masks import SumKey
-from muster.run import clients as simulated
+from muster.run import contributors as simulated
 from secure_setup import SecureSetup
 
 UNMASK = "query.unmask"
@@ -88,7 +88,7 @@ class Fails:
 
 def without(setup, *clients, t=0):
     """The simulation in which these clients answer nothing in one round."""
-    real = simulated.LocalClients.contribute
+    real = simulated.LocalContributors.contribute
 
     def contribute(self, offer, roster, given, cache, memory, each=lambda rows, vectors: None):
         def some(rows, vectors):
@@ -98,11 +98,11 @@ def without(setup, *clients, t=0):
 
         return real(self, offer, roster, given, cache, memory, some)
 
-    simulated.LocalClients.contribute = contribute
+    simulated.LocalContributors.contribute = contribute
     try:
         return setup.simulate()
     finally:
-        simulated.LocalClients.contribute = real
+        simulated.LocalContributors.contribute = real
 
 
 @pytest.mark.parametrize("client", [0, 2, 4], ids=["a member", "another member", "a client"])
@@ -393,15 +393,15 @@ def numbers_in(message: Message):
 def test_nothing_that_the_server_receives_is_of_a_single_client(case, monkeypatch):
     """Every reply of the run, and what the server stores, against what each client computed."""
     own = []
-    real = simulated.LocalClients.contribute
+    real = simulated.LocalContributors.contribute
 
     def spy(self, offer, roster, given, cache, memory, *each):
         answers = real(self, offer, roster, given, cache, memory, *each)
-        if self.fed.n == 1:
+        if self.clients.fed.n == 1:
             own.append((answers.total, answers.decision.yes[0], answers.appraisal.loss[0]))
         return answers
 
-    monkeypatch.setattr(simulated.LocalClients, "contribute", spy)
+    monkeypatch.setattr(simulated.LocalContributors, "contribute", spy)
     setup = case(rounds=3, privacy={"noise": 1.0})
     setup.declared = False  # nor does its configuration say how many rows each has
     rows = setup.fed.train.sizes.tolist()

@@ -158,14 +158,14 @@ def test_one_clients_rows_change_the_sum_by_the_clip_at_most(
 
 def test_the_property_can_fail(monkeypatch):
     """A client that does not clip is found out by the same comparison."""
-    from muster.run import clients
+    from muster.run import contributors
 
     job, fed = build_job({"name": "fedavg"}, {"clip": 0.1, "noise": 4.0}, False), federation(0)
     honest = measure_change(job, fed, 0)
-    real = clients.contribute
-    monkeypatch.setattr(clients, "contribute", lambda *given: 3 * real(*given))
+    real = contributors.contribute
+    monkeypatch.setattr(contributors, "contribute", lambda *given: 3 * real(*given))
     monkeypatch.setattr(
-        clients, "encode", lambda values, clip, scale: encode(values, 3 * clip, 3 * scale)
+        contributors, "encode", lambda values, clip, scale: encode(values, 3 * clip, 3 * scale)
     )
     assert measure_change(job, fed, 0) > 1 >= honest
 

@@ -7,7 +7,7 @@ import pytest
 
 import muster
 from helpers import nine_clients
-from muster.run import clients
+from muster.run import local_clients
 
 M = muster.methods
 MEANS = [

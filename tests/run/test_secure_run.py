@@ -14,7 +14,7 @@ from muster.config.experiment import load
 from muster.privacy import masks
 from muster.privacy.fixed_point import add
 from muster.results.privacy_statement import state_privacy
-from muster.run import clients as simulated
+from muster.run import contributors as simulated
 
 FED = {"clients": 8, "priority": 3}
 
@@ -38,8 +38,8 @@ def flat(run):
 @pytest.mark.filterwarnings("ignore::muster.base.errors.MusterWarning")
 def test_the_secure_sum_less_its_noise_is_the_plain_sum(monkeypatch):
     plain, secure, drawn = [], [], []
-    real, noise = simulated.LocalClients.contribute, simulated.draw_vectors
-    securely = simulated.LocalClients.contribute_securely
+    real, noise = simulated.LocalContributors.contribute, simulated.draw_vectors
+    securely = simulated.LocalContributors.contribute_securely
 
     def spy(self, *args):
         plain.append(real(self, *args))
@@ -53,8 +53,8 @@ def test_the_secure_sum_less_its_noise_is_the_plain_sum(monkeypatch):
         drawn.append(noise(*args))
         return drawn[-1]
 
-    monkeypatch.setattr(simulated.LocalClients, "contribute", spy)
-    monkeypatch.setattr(simulated.LocalClients, "contribute_securely", spy_securely)
+    monkeypatch.setattr(simulated.LocalContributors, "contribute", spy)
+    monkeypatch.setattr(simulated.LocalContributors, "contribute_securely", spy_securely)
     monkeypatch.setattr(simulated, "draw_vectors", draw)
     run = play(rounds=3)
     assert len(drawn) == 9  # each of three members, in each round
@@ -128,7 +128,7 @@ def test_a_configuration_says_so():
 
 def test_without_noise_it_is_the_plain_sum_and_says_that_it_is_not_private(monkeypatch):
     sums = []
-    real = simulated.LocalClients.contribute_securely
+    real = simulated.LocalContributors.contribute_securely
 
     def spy(self, offer, roster, given, cache, memory, charge):
         plain = self.contribute(offer, roster, given, cache, memory)
@@ -136,7 +136,7 @@ def test_without_noise_it_is_the_plain_sum_and_says_that_it_is_not_private(monke
         sums.append((plain.total, done.total))
         return done
 
-    monkeypatch.setattr(simulated.LocalClients, "contribute_securely", spy)
+    monkeypatch.setattr(simulated.LocalContributors, "contribute_securely", spy)
     run = play(noise=0.0)
     assert sums
     assert all(np.array_equal(plain, secure) for plain, secure in sums)

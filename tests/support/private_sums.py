@@ -8,8 +8,9 @@ import torch
 from muster.base import params
 from muster.engines import Compute, choose
 from muster.run import private_round
-from muster.run.clients import LocalClients
+from muster.run.contributors import LocalContributors
 from muster.run.evaluation_cache import EvaluationCache
+from muster.run.local_clients import LocalClients
 from muster.run.round import Setup, build_offer, select_pool
 from muster.run.training_loop import build_initial_state
 
@@ -36,6 +37,7 @@ def sum_round(job, fed, t=0, released=0.0, without=None):
             roster = roster.pick(roster.clients != without)
         memory = {} if state.clients is None else state.clients.get(roster.clients)
         given = np.zeros(len(roster), np.int64)
-        return clients.contribute(offer, roster, given, cache, memory).total, job.scale(offer)
+        done = LocalContributors(clients).contribute(offer, roster, given, cache, memory)
+        return done.total, job.scale(offer)
     finally:
         work.close()

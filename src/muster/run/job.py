@@ -159,6 +159,11 @@ class Job:
         return self.privacy is not None and self.privacy.unit == "clients"
 
     @property
+    def hides_clients(self) -> bool:
+        """True if the server sees a secure sum of all clients, and nothing of any one."""
+        return self.privacy is not None and self.privacy.secure
+
+    @property
     def needs_requirement(self) -> bool:
         """True if a run needs each client's requirement rho_k."""
         return self.method.claim.needs_requirement or self.participation is not None

@@ -18,8 +18,8 @@ from ..base.memory import format_bytes, free_memory
 from ..base.params import Params
 from ..engines import Compute
 from ..federation import Federation, Population
-from .clients import REPLIES
 from .job import Job
+from .local_clients import REPLIES
 from .round import Setup
 from .training_loop import expand_tracks
 

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, cast
 
 from .clients import Clients
+from .contributors import Contributors
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Asked = TypeVar("Asked", Clients, Contributors)
 
 PHASES = {
     "data": "reading the data and building the model",
@@ -32,6 +34,7 @@ ASKED = {  # what clients are asked, by the phase it belongs to
     "try_models": "appraise",
     "respond": "train",
     "contribute": "train",
+    "contribute_securely": "train",
     "fetch": "train",
     "evaluate": "measure",
 }
@@ -80,7 +83,7 @@ class PhaseTimes:
 class TimedClients:
     """Clients whose answers are timed."""
 
-    def __init__(self, clients: Clients, times: PhaseTimes) -> None:
+    def __init__(self, clients: Clients | Contributors, times: PhaseTimes) -> None:
         self._clients, self._times = clients, times
 
     def __getattr__(self, name: str) -> Any:
@@ -88,6 +91,6 @@ class TimedClients:
         return self._times.time(ASKED[name], value) if name in ASKED else value
 
 
-def time_clients(clients: Clients, times: PhaseTimes | None) -> Clients:
+def time_clients(clients: Asked, times: PhaseTimes | None) -> Asked:
     """Return the clients, timed where there is something to time them by."""
-    return clients if times is None else cast(Clients, TimedClients(clients, times))
+    return clients if times is None else cast(Asked, TimedClients(clients, times))

@@ -100,7 +100,8 @@ def play_private_round(
     """Play one private round from `state`, and return the next state and the round's ledger
     entry."""
     job, t, population = setup.job, state.round, setup.population
-    privacy, method = job.get_privacy(), job.method
+    privacy, method, contributors = job.get_privacy(), job.method, setup.contributors
+    assert contributors is not None, "the setup of a private run has its contributors"
     cache.use(state).begin_round()
     present = ~population.unseen
     pool = select_pool(setup, t, present)
@@ -114,10 +115,10 @@ def play_private_round(
     memory = {} if memories is None else memories.get(roster.clients)
     asked = (offer, roster, given[roster.clients], cache, memory)
     if privacy.secure:
-        answers = setup.clients.contribute_securely(*asked, lambda: account.charge(t))
+        answers = contributors.contribute_securely(*asked, lambda: account.charge(t))
         answers = drop_impossible(job, offer, roster, answers)
     else:
-        answers = setup.clients.contribute(*asked)
+        answers = contributors.contribute(*asked)
         account.charge(t)
     due = privacy.find_due(roster, t, job.rounds)
     model, released = offer.model, Release(np.empty(0))

@@ -36,6 +36,7 @@ from ..protocol import (
 )
 from .audit import TRUST, audit, refuse_turned
 from .clients import Clients
+from .contributors import Contributors
 from .evaluation_cache import EvaluationCache
 from .held_out_trial import judge_replies
 from .job import Job
@@ -51,12 +52,14 @@ class Setup:
     Attributes:
         quorum: the least share of the objective's weight whose clients must reply; a round with
             less does not count, and ends the run
+        contributors: the same clients in a private run; None: it is not private
     """
 
     population: Population
     job: Job
     clients: Clients
     quorum: float = 0.0
+    contributors: Contributors | None = None
 
 
 def find_present(setup: Setup, t: int, cache: EvaluationCache) -> Bool:

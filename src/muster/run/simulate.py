@@ -24,8 +24,9 @@ from ..tasks.compatibility import match_task
 from ..tasks.task import RowFunction, Task, as_task
 from . import evaluate
 from .auto_epsilon import choose_epsilon
-from .clients import LocalClients
+from .contributors import LocalContributors
 from .job import DecideOn, Job
+from .local_clients import LocalClients
 from .memory_check import check_memory
 from .phase_times import PhaseTimes, time_clients
 from .round import Setup
@@ -128,8 +129,9 @@ def run_job(
     account = RowAccount.open(job, fed.train.sizes)
     noise = None if account is None else account.noise
     work = choose(compute, module, fed, job.local, task, noise)
-    clients = time_clients(LocalClients(fed, job, work, adversary), times)
-    setup = Setup(fed.population, job, clients)
+    clients = LocalClients(fed, job, work, adversary)
+    contributors = time_clients(LocalContributors(clients), times) if job.protects_clients else None
+    setup = Setup(fed.population, job, time_clients(clients, times), contributors=contributors)
     start = params.get_params(module, compute.number, work.device)
     origin = RunOrigin(
         identity={

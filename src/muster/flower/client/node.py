@@ -1,6 +1,6 @@
 """One client of a real federation: its own data, decisions and state.
 
-It runs the clients' half of the round, `clients.LocalClients`, on a stack of one. Its data, its
+It runs the clients' half of the round, `LocalClients`, on a stack of one. Its data, its
 requirement and its state between rounds never leave it; its role is what the server says it is,
 because a client's claim about its role would not count.
 """
@@ -27,9 +27,10 @@ from ...privacy.contributions import CONTRIBUTION
 from ...privacy.fixed_point import Vectors
 from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
 from ...results.model import assemble
-from ...run.clients import LocalClients
+from ...run.contributors import LocalContributors
 from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
+from ...run.local_clients import LocalClients
 from ...run.row_account import RowAccount, releases_losses
 from ...run.solo import with_solo
 from ...study.way_records import answer_rows
@@ -169,7 +170,7 @@ class Node:
         """Contribute to a private sum, or abstain; return the report, and the contribution. It is
         counted, on disk, before it is sent: the server cannot ask for more than the terms say."""
         given, cache = state.get_count(GIVEN), self.build_cache(offer, state)
-        answers = self.stack.contribute(
+        answers = LocalContributors(self.stack).contribute(
             offer, self.build_roster(role), np.array([given]), cache, self.memory(state)
         )
         store_appraisal(cache, offer, state)
@@ -228,8 +229,7 @@ class Node:
 
 def count_rows(own: Federation, job: Job) -> int:
     """Return the number of rows that a client states."""
-    secure = job.privacy is not None and job.privacy.secure
-    return 1 if secure else int(own.train.sizes[0])
+    return 1 if job.hides_clients else int(own.train.sizes[0])
 
 
 def store_appraisal(cache: EvaluationCache, offer: Offer, state: ClientState) -> None:

@@ -56,8 +56,10 @@ from .fit_columns import (
     hash_transform,
     load_transform,
 )
+from .messenger import Messenger
 from .network_advice import advise
 from .remote_clients import RemoteClients, init_counted
+from .remote_contributors import RemoteContributors
 from .remote_sum import RemoteSum
 
 PREFIX = "muster| "  # before muster's lines in the log of a Flower run
@@ -148,22 +150,23 @@ def federate(
     )
     module = as_module(job.model, space, job.seed, job.task)
     model_inputs = inputs or build_inputs(space, network, transform, enrolment.pixels)
-    remote = RemoteClients(
+    messenger = Messenger(
         grid,
         registry,
         population,
         job,
-        params.trainable_names(module),
         needs_two_rows(module),
         network,
         text,
         transform_text,
         params.frozen_digest(module),
-        build_sums(chosen, text, transform_text, enrolment),
-        events=enrolment.events,
-        say=say,
+        enrolment.events,
+        say,
     )
-    setup = Setup(population, job, remote, network.quorum)
+    remote = RemoteClients(messenger, params.trainable_names(module))
+    sums = build_sums(chosen, text, transform_text, enrolment)
+    contributors = RemoteContributors(messenger, sums) if job.protects_clients else None
+    setup = Setup(population, job, remote, network.quorum, contributors)
     start = params.get_params(module, get_dtype(s.dtype), remote.device)
     # Clients keep their state of the last two rounds: a server may fall back by one, not by more.
     often = 1 if job.has_client_state else s.checkpoint_every

@@ -25,7 +25,7 @@ from ..transport.keys import KeyRegistry
 from ..transport.requests import describe_error, exchange
 from ..transport.wire import OFFER, REPORT, clean_line
 from .fit_columns import TRANSFORM, Say, missing_client_error
-from .remote_clients import POLL_INTERVAL
+from .messenger import POLL_INTERVAL
 
 HELLO = "query.hello"
 MAX_FEATURES, MAX_CLASSES, MAX_AXES = 10**8, 10**6, 8  # limits of a row

@@ -1,0 +1,133 @@
+"""Contributions over a network: the clients' messages to a private sum.
+
+Plain, the server adds up the contributions that arrive; secure (`RemoteSum`), it sees masked ones
+and learns their sum alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from flwr.app import MessageType
+
+from ...base.arrays import Int64
+from ...base.params import State
+from ...privacy.contributions import CONTRIBUTION, Contributions
+from ...privacy.fixed_point import Vectors, add, centre
+from ...protocol import Appraisal, Decision, Offer, Roster
+from ...run.evaluation_cache import EvaluationCache
+from ..transport.sum_wire import UNMASK
+from ..transport.wire import ClientRole, Reply
+from .messenger import Messenger, Records
+from .remote_clients import COUNTED, get_counted
+from .remote_sum import RemoteSum
+
+
+@dataclass(frozen=True)
+class RemoteContributors:
+    """The clients of a private federation, asked for contributions.
+
+    Attributes:
+        sums: the server's half of secure sums; None: they are not secure
+    """
+
+    messenger: Messenger
+    sums: RemoteSum | None = None
+
+    def contribute(
+        self, offer: Offer, roster: Roster, given: Int64, cache: EvaluationCache, memory: State
+    ) -> Contributions:
+        """Ask clients for their contributions, and sum those that are no longer than the clip.
+        Nodes count their own contributions; an answer that is missing or malformed adds nothing."""
+        asked, n = roster.clients, len(roster)
+        replies = self.messenger.ask(MessageType.TRAIN, offer, self._contributors(roster, memory))
+        received = [replies[int(k)] for k in asked]
+        total = np.zeros(self.messenger.job.count_numbers(offer.model), np.uint32)
+        yes = np.zeros(n, np.bool_)
+        reason = np.array([r.why or "abstained" for r in received], np.dtypes.StringDType())
+        for i, r in enumerate(received):
+            if r.why or r.model is None:
+                continue
+            vector = r.model[CONTRIBUTION].numpy()
+            yes[i] = is_within_clip(vector, roster.share[i] * self.messenger.job.scale(offer))
+            reason[i] = "contributed" if yes[i] else "malformed: longer than the clip"
+            total = add(np.stack([total, vector])) if yes[i] else total
+        return self._record_contributions(offer, roster, total, Decision(yes, reason), received)
+
+    def contribute_securely(
+        self,
+        offer: Offer,
+        roster: Roster,
+        given: Int64,
+        cache: EvaluationCache,
+        memory: State,
+        charge: Callable[[], None],
+    ) -> Contributions:
+        """Ask clients for masked contributions, and the committee for the sum of the masks. All
+        that is known of a client is that it answered."""
+        assert self.sums is not None, "the terms of a secure run have its parties"
+        roles = self._contributors(roster, memory)
+
+        def ask_some(members: list[int], more: Records) -> dict[int, Reply]:
+            self.messenger.wait_for(members)
+            some = [self.messenger.build_role(k) for k in members]
+            return self.messenger.request(UNMASK, offer, some, frozenset(), more)
+
+        def log(line: str) -> None:
+            self.messenger.events.append((-1, line))
+            self.messenger.say(line)
+
+        done, replies = self.sums.sum(
+            offer,
+            lambda more: self.messenger.ask(MessageType.TRAIN, offer, roles, more),
+            ask_some,
+            charge,
+            log,
+        )
+        inside = [] if done is None else done.clients
+        yes = np.isin(roster.clients, inside)
+        received = [replies[int(k)] for k in roster.clients]
+        why = [r.why or ("answered" if yes[i] else "no sum") for i, r in enumerate(received)]
+        decision = Decision(yes, np.array(why, np.dtypes.StringDType()))
+        total = None if done is None else done.total
+        return self._record_contributions(offer, roster, total, decision, received)
+
+    def _contributors(self, roster: Roster, memory: State) -> list[ClientRole]:
+        counted = get_counted(memory, len(roster))
+        return [
+            replace(self.messenger.build_role(int(k), counted=int(count)), share=float(share))
+            for k, count, share in zip(roster.clients, counted, roster.share, strict=True)
+        ]
+
+    def _record_contributions(
+        self,
+        offer: Offer,
+        roster: Roster,
+        total: Vectors | None,
+        decision: Decision,
+        received: Sequence[Reply],
+    ) -> Contributions:
+        """Return what the server knows after it asked for contributions."""
+        n, yes = len(roster), decision.yes
+        unknown = np.full(n, np.nan)
+        return Contributions(
+            total,
+            decision,
+            Appraisal.unknown(n),
+            np.where(yes, unknown, 0.0),
+            unknown,
+            np.zeros(n, np.int64),
+            {COUNTED: {"round": torch.full((int(yes.sum()),), offer.round + 1)}},
+            np.array([bool(r.failed) for r in received], np.bool_),
+            self.messenger.counter.take(roster.clients),
+            self.messenger.take_events(),
+        )
+
+
+def is_within_clip(vector: Vectors, most: float) -> bool:
+    """Return True if a contribution's length is at most this: a check of one reply alone."""
+    whole = centre(vector).astype(np.float64)
+    return float(np.sqrt((whole * whole).sum())) <= most * (1 + 1e-9)
