@@ -28,14 +28,14 @@ def go(method, **more):
 def two_at_once(monkeypatch):
     """Room for two models; counts how many are ever asked for together."""
     asked = []
-    real = clients.LocalClients.respond
+    real = local_clients.LocalClients.respond
 
     def respond(self, offer, roster, *rest):
         asked.append(len(roster))
         return real(self, offer, roster, *rest)
 
-    monkeypatch.setattr(clients.LocalClients, "max_replies", lambda self, model: 2)
-    monkeypatch.setattr(clients.LocalClients, "respond", respond)
+    monkeypatch.setattr(local_clients.LocalClients, "max_replies", lambda self, model: 2)
+    monkeypatch.setattr(local_clients.LocalClients, "respond", respond)
     return asked
 
 
