@@ -18,7 +18,7 @@ from muster.methods import Method
 from muster.parts import Attack, Optimizer, Scaffold, Solver
 
 M, O = muster.methods, muster.optimizers  # noqa: E741
-ROUNDS = 4
+ROUNDS = 3
 
 
 class Backwards(nn.Module):

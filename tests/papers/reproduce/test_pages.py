@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -21,6 +22,18 @@ from muster.results.measures import MEASURES
 
 FOLDER, DOCS = find_checkout() / RESULTS, find_checkout() / "docs"
 EXPERIMENTS = list(list_experiments().values())
+
+
+@cache
+def load_results(id):
+    (experiment,) = (e for e in EXPERIMENTS if e.id == id)
+    return panel_results.load_results(experiment, FOLDER)
+
+
+@cache
+def judge_claims(id):
+    (experiment,) = (e for e in EXPERIMENTS if e.id == id)
+    return pages.judge_claims(experiment, load_results(id))
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +100,7 @@ def test_the_glance_and_the_details_agree():
 def test_every_claim_has_a_verdict():
     text = (DOCS / "claims.md").read_text()
     for experiment in EXPERIMENTS:
-        for verdict in pages.judge_claims(
-            experiment, panel_results.load_results(experiment, FOLDER)
-        ):
+        for verdict in judge_claims(experiment.id):
             assert verdict.says in text
             assert verdict.kind in KINDS
             assert f"**{verdict.word}**" in text
@@ -102,9 +113,7 @@ def test_every_claim_has_a_verdict():
 
 def test_every_claim_is_in_the_overview_and_the_counts_add_up():
     text = (DOCS / "claims.md").read_text()
-    every = [
-        v for p in EXPERIMENTS for v in pages.judge_claims(p, panel_results.load_results(p, FOLDER))
-    ]
+    every = [v for p in EXPERIMENTS for v in judge_claims(p.id)]
     glance = text.split("at a glance")[1].split("\n## ")[0] + text.split("at a glance")[2]
     assert all(v.says in glance for v in every)
     rows = re.findall(r"^\| (\d+) [^|]*\|((?: \d+ \|)+)$", text, re.MULTILINE)
@@ -118,7 +127,7 @@ def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_ch
     found = panel_results.load(FOLDER, experiment.id)
     if found is None:
         pytest.skip(f"not run here: muster reproduce {experiment.id} --keep")
-    whole = panel_results.load_results(experiment, FOLDER)
+    whole = load_results(experiment.id)
     assert whole is not None
     lacks = {*experiment.panel_tables, *experiment.studies} - {*whole.provenance, *whole.missing}
     if whole.outdated_parts(experiment) or whole.earlier or lacks:
@@ -137,7 +146,7 @@ def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_ch
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.id)
 def test_claims_can_be_judged_by_the_panels_of_a_quick_run_alone(experiment):
-    whole = panel_results.load_results(experiment, FOLDER)
+    whole = load_results(experiment.id)
     if whole is None or not whole.frame.height:
         pytest.skip(f"no runs of its own: muster reproduce {experiment.id} --keep")
     left_out = experiment.skipped_panels("quick")
@@ -150,10 +159,9 @@ def test_claims_can_be_judged_by_the_panels_of_a_quick_run_alone(experiment):
         provenance={name: made for name, made in whole.provenance.items() if name not in left_out},
     )
     judged = pages.judge_claims(experiment, few)
-    assert len(judged) == len(pages.judge_claims(experiment, whole))
-    assert any(v.findings for v in judged) == any(
-        v.findings for v in pages.judge_claims(experiment, whole)
-    )
+    every = judge_claims(experiment.id)
+    assert len(judged) == len(every)
+    assert any(v.findings for v in judged) == any(v.findings for v in every)
 
 
 def test_the_results_are_small():

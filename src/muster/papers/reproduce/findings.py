@@ -95,8 +95,9 @@ def compute_findings(claim: PaperClaim, frame: pl.DataFrame, keys: Sequence[str]
                 ratio = correction_ratio(read_variation(rows), MEASURES[claim.left["measure"]])
                 found = compute_finding(here_cell, pairs, claim, name_sides(left, right), ratio)
                 found = replace(found, participation=describe_participation(here, left, right))
-                same = find_same_runs(here, left, right)
-                if claim.relation in ("above", "below") and same and len(both) - len(same) < LEAST:
+                tested = claim.relation in ("above", "below")
+                same = find_same_runs(here, left, right) if tested else []
+                if same and len(both) - len(same) < LEAST:
                     why = explain_same_run(here, left, same, len(both))
                     found = replace(found, holds=None, answer="no test", why=why)
                 result.append(found)
@@ -233,14 +234,23 @@ def find_same_runs(frame: pl.DataFrame, left: Table, right: Table) -> list[int]:
     ):
         return []
     measures = [c for c in frame.columns if c in MEASURES and MEASURES[c].of is not None]
-    a, b = (
-        {
-            key[0]: mine.select("round", *measures).sort("round")
-            for key, mine in match_rows(frame, side).group_by("seed", maintain_order=True)
-        }
-        for side in (left, right)
-    )
-    return [int(str(seed)) for seed in a if seed in b and a[seed].equals(b[seed])]
+    a, b = (split_by_seed(match_rows(frame, side), measures) for side in (left, right))
+    return [s for s in a if s in b and np.array_equal(a[s], b[s], equal_nan=True)]
+
+
+def split_by_seed(rows: pl.DataFrame, measures: Sequence[str]) -> dict[int, Float64]:
+    """Return the rounds of each seed and their measures, a row a round; NaN where one is missing.
+
+    >>> rows = pl.DataFrame({"seed": [1, 0, 1], "round": [2, 1, 1], "loss": [0.5, 0.7, None]})
+    >>> {seed: table.tolist() for seed, table in split_by_seed(rows, ["loss"]).items()}
+    {0: [[1.0, 0.7]], 1: [[1.0, nan], [2.0, 0.5]]}
+    """
+    if rows.is_empty():
+        return {}
+    rows = rows.sort("seed", "round")
+    seeds, starts = np.unique(rows["seed"].to_numpy(), return_index=True)
+    table = rows.select(pl.col("round", *measures).cast(pl.Float64)).to_numpy()
+    return dict(zip(seeds.tolist(), np.split(table, starts[1:]), strict=True))
 
 
 def explain_same_run(frame: pl.DataFrame, left: Table, same: Sequence[int], seeds: int) -> str:

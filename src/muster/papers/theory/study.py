@@ -19,6 +19,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TypedDict, TypeVar
 
@@ -61,16 +62,25 @@ def find_modules(path: Path) -> set[Path]:
     """Return a module and all that it imports from its own folder, directly or not."""
     found, ahead = {path}, [path]
     while ahead:
-        for node in ast.walk(ast.parse(ahead.pop().read_text())):
-            if not isinstance(node, ast.ImportFrom) or node.level != 1:
-                continue
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            new = {path.with_name(f"{name}.py") for name in names} - found
-            found |= new
-            ahead += new
+        names = find_siblings(ahead.pop().read_text())
+        new = {path.with_name(f"{name}.py") for name in names} - found
+        found |= new
+        ahead += new
     return found
 
 
+@cache
+def find_siblings(source: str) -> set[str]:
+    """Return the names of the modules that a module's code imports from its own folder."""
+    return {
+        name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for name in ([node.module] if node.module else [alias.name for alias in node.names])
+    }
+
+
+@cache
 def strip_source(source: str) -> str:
     """Return code without docstrings, imports, lines of comment and empty lines."""
     lines = source.splitlines()
