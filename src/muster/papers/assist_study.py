@@ -40,27 +40,35 @@ def measure_evidence(
     x = draw.normal(size=(draws, rows, width))
     y = np.einsum("trd,td->tr", x, truth) + draw.normal(size=(draws, rows))
 
-    def train(w: Float64, some: slice | Sequence[int]) -> Float64:
+    def summarise(some: slice | Sequence[int]) -> tuple[Float64, Float64]:
+        """Return X'X / n and X'y / n of some rows: the gradient is their affine function of w."""
         a, b = x[:, some], y[:, some]
+        turned = a.transpose(0, 2, 1) / a.shape[1]
+        return turned @ a, (turned @ b[..., None])[..., 0]
+
+    def train(w: Float64, rows: tuple[Float64, Float64]) -> Float64:
+        gram, moment = rows
         for _ in range(5):
-            error = np.einsum("trd,td->tr", a, w) - b
-            w = w - 0.1 * np.einsum("trd,tr->td", a, error) / a.shape[1]
+            w = w - 0.1 * ((gram @ w[..., None])[..., 0] - moment)
         return w
 
     def train_forever(w: Float64) -> Float64:
         return np.asarray(truth + 0.9**5 * (w - truth))
 
-    each = [list(range(f, rows, folds)) for f in range(folds)]
-    w, tracks = np.zeros((draws, width)), [np.zeros((draws, width)) for _ in each]
+    half_rows = [summarise(slice(h, None, 2)) for h in (0, 1)]
+    fold_rows = [
+        (summarise(fold), summarise(np.setdiff1d(np.arange(rows), fold).tolist()))
+        for fold in (list(range(f, rows, folds)) for f in range(folds))
+    ]
+    w, tracks = np.zeros((draws, width)), [np.zeros((draws, width)) for _ in fold_rows]
     found = []
     for t in range(1, rounds + 1):
-        halves = [train(w, slice(h, None, 2)) for h in (0, 1)]
+        halves = [train(w, half) for half in half_rows]
         mean = (halves[0] + halves[1]) / 2
         stein = ((halves[0] - halves[1]) ** 2).sum(1).mean() / 4
         risk = ((mean - train_forever(w)) ** 2).sum(1).mean()
         measured = true = 0.0
-        for f, fold in enumerate(each):
-            rest = [r for r in range(rows) if r not in fold]
+        for f, (fold, rest) in enumerate(fold_rows):
             own, helper = train(tracks[f], rest), train_forever(tracks[f])
             measured += ((helper - own) * (train(tracks[f], fold) - own)).sum(1).mean()
             true += ((helper - own) ** 2).sum(1).mean()
