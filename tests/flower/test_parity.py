@@ -24,9 +24,43 @@ def settings_of(name):
     return {"requirement": {"steps": 15, "lr": 0.3}} if name in NEEDS_RHO else {}
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_gives_the_same_weights_and_ledger(setup, name):
-    case = setup(name, **settings_of(name))
+OWN_WORK = {  # a method's own local work, laid over the one for all
+    "a velocity that is kept": {
+        "lr": 0.1,
+        "optimizer": {"kind": "sgd", "momentum": 0.9, "keep": True},
+    },
+    "a rate that falls": {
+        "steps": 7,
+        "lr": {"kind": "inverse", "start": 0.2, "rate": 0.5},
+        "lr_counts": "steps",
+        "optimizer": {"kind": "adam", "keep": True, "clip": 0.5},
+    },
+}
+
+
+# With the work for all, and with each one's own: one of each kind of method will do here for most.
+FEW = ("fedalign", "maxfl", "scaffold", "ditto")
+WORK = {"that of all": None, **OWN_WORK}
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        pytest.param(
+            name,
+            work,
+            marks=[] if work == "a velocity that is kept" or name in FEW else pytest.mark.slow,
+        )
+        for name in METHODS
+        for work in WORK
+    ],
+)
+def test_every_method_gives_the_same_weights_and_ledger(setup, name, work):
+    """Nodes once took the local work for all: with a kept velocity weights were .3 apart."""
+    own = {} if WORK[work] is None else {"local": WORK[work]}
+    case = setup({"name": name, **own}, **settings_of(name))
+    assert (case.chosen.job.local == case.chosen.local) == (not own)
+    assert case.chosen.job.has_client_state or not own
     real, simulated = case.run(), case.simulate()
     assert_same(real, simulated)
     shared = ["test_loss", "test_accuracy", "fairness"]
@@ -143,41 +177,6 @@ def test_variants_are_the_same_too(setup, variant):
         assert real.final["test_accuracy"].is_not_null().all()
     shared = [c for c in simulated.rounds.columns if "tuned" in c]
     assert_frame_equal(real.rounds.select(shared), simulated.rounds.select(shared), abs_tol=1e-9)
-
-
-OWN_WORK = {  # a method's own local work, laid over the one for all
-    "a velocity that is kept": {
-        "lr": 0.1,
-        "optimizer": {"kind": "sgd", "momentum": 0.9, "keep": True},
-    },
-    "a rate that falls": {
-        "steps": 7,
-        "lr": {"kind": "inverse", "start": 0.2, "rate": 0.5},
-        "lr_counts": "steps",
-        "optimizer": {"kind": "adam", "keep": True, "clip": 0.5},
-    },
-}
-
-
-# The second goes through the same code with every method: one of each kind of method will do here.
-FEW = ("fedalign", "maxfl", "scaffold", "ditto")
-
-
-@pytest.mark.parametrize(
-    ("name", "work"),
-    [
-        pytest.param(name, work, marks=[] if i == 0 or name in FEW else pytest.mark.slow)
-        for name in METHODS
-        for i, work in enumerate(OWN_WORK)
-    ],
-)
-def test_local_work_of_a_methods_own_is_that_of_its_nodes(setup, name, work):
-    """Nodes once took the local work for all: with a kept velocity weights were .3 apart."""
-    method = {"name": name, "local": OWN_WORK[work]}
-    case = setup(method, **settings_of(name), evaluate_every=0, local={"steps": 5, "lr": 0.2})
-    assert case.chosen.job.local != case.chosen.local
-    assert case.chosen.job.has_client_state
-    assert_same(case.run(), case.simulate())
 
 
 @pytest.mark.parametrize("name", ["fedalign", "maxfl", "fedavg"])
