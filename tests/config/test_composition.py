@@ -241,7 +241,7 @@ def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
     monkeypatch.setattr(
         registry.metadata, "entry_points", lambda group: [Point()] * (group == registry.GROUP)
     )
-    monkeypatch.setattr(registry, "_loaded", set())
+    registry.load_packages.cache_clear()
     monkeypatch.syspath_prepend(".")
     assert one({"name": "fedavg", "weigh": "my_half_share"}).job.method.weigh.other == 0.5
 

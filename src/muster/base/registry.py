@@ -25,6 +25,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -46,7 +47,6 @@ OWN = (
 
 _parts: dict[Any, dict[str, Callable[..., Any]]] = {}
 _imported: dict[Any, dict[str, Callable[..., Any]]] = {}  # by import path, for the open catalogue
-_loaded: set[str] = set()
 
 
 if TYPE_CHECKING:
@@ -207,14 +207,14 @@ def temporary_parts() -> Iterator[None]:
                 known.update(was.get(role, {}))
 
 
+@cache
 def load_packages() -> None:
-    """Import our own parts and the installed packages of parts, each once."""
+    """Import our own parts and the installed packages of parts, once in a process: to look for
+    packages takes tens of milliseconds."""
     for module in OWN:
         importlib.import_module(module)
     for point in metadata.entry_points(group=GROUP):
-        if point.value not in _loaded:
-            _loaded.add(point.value)
-            point.load()
+        point.load()
 
 
 def find_name(role: Any, value: Any) -> str | None:
