@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -40,7 +41,7 @@ def digits(
             "all"
         unseen: number of clients, the last ones, that never train and only evaluate
     """
-    pixels, labels = load_digits()
+    pixels, labels = (array.copy() for array in load_digits())
     x = (pixels / 16).astype(np.float32)
     train, test = hold_out_partition(partition, labels, clients, test_fraction, seed)
     fed = federate(
@@ -57,9 +58,11 @@ def digits(
     return replace(fed, image=(1, 8, 8))
 
 
+@cache
 def load_digits() -> tuple[Float64, Int64]:
     """Return pixels from 0 to 16, and labels: read from scikit-learn's table where it is found,
-    because importing scikit-learn takes longer than everything else; otherwise by scikit-learn."""
+    because importing scikit-learn takes longer than everything else; otherwise by scikit-learn.
+    Read once in a process."""
     home = find_spec("sklearn")
     for folder in (home.submodule_search_locations or ()) if home else ():
         file = Path(folder, "datasets", "data", "digits.csv.gz")
