@@ -103,24 +103,23 @@ def test_an_epoch_of_independent_batches_is_as_many_steps():
         assert (drawn.count[drawn.count > 0] == 4).all()
 
 
-def seen_together(rule, rounds=4000, n=12, b=4):
-    """How often row i was in a round's first batch and row j in its second, [i, j]."""
+def seen_together(rule, clients=4000, n=12, b=4):
+    """How often row i was in a client's first batch and row j in its second, [i, j]."""
     local = Local(steps=2, batch_size=b, batches=rule)
-    counts = np.zeros((n, n))
-    for t in range(rounds):
-        (p,) = plan_batches(ragged([n]), np.arange(1), local, seed=5, round=t)
-        counts[np.ix_(p.rows[0, 0], p.rows[0, 1])] += 1
+    (p,) = plan_batches(ragged([n] * clients), np.arange(clients), local, seed=5, round=0)
+    rows, counts = p.rows % n, np.zeros((n, n))
+    np.add.at(counts, (rows[:, 0, :, None], rows[:, 1, None, :]), 1)
     return counts
 
 
 def test_independent_batches_do_not_know_of_each_other():
-    rounds, p = 4000, (4 / 12) ** 2
-    off = (seen_together("independent") - rounds * p) / np.sqrt(rounds * p * (1 - p))
+    clients, p = 4000, (4 / 12) ** 2
+    off = (seen_together("independent") - clients * p) / np.sqrt(clients * p * (1 - p))
     assert np.abs(off).max() < 4  # of 144 counts that are nearly normal
     # Of one shuffle, no row is in both batches: each is told by the one before it.
     cut = seen_together("shuffled")
     assert np.diag(cut).max() == 0
-    assert cut[0, 1:].sum() == pytest.approx(rounds * 4 * 4 / 12, rel=0.05)
+    assert cut[0, 1:].sum() == pytest.approx(clients * 4 * 4 / 12, rel=0.05)
 
 
 @pytest.mark.parametrize("rule", ["shuffled", "independent"])
