@@ -20,7 +20,7 @@ LOCAL = muster.Local(steps=5, batch_size=8, lr=0.2)
 TABLE = {"data": {"name": "digits", "clients": 5, "priority": 2}, "rounds": 3}
 
 
-def simulate(fed, method, rounds=8, **more):
+def simulate(fed, method, rounds=4, **more):
     return muster.simulate(fed, method, muster.models.Softmax(), rounds, LOCAL, **more)
 
 
@@ -41,7 +41,7 @@ def test_helpers_alike_are_admitted(alike):
     run = simulate(alike, fedalign("auto", warmup=0))
     assert run.facts["epsilon"] > 0
     assert run.rounds["admitted_nonpriority"].mean() > 1
-    assert run.rounds["eps"].to_list() == [run.facts["epsilon"]] * 8
+    assert run.rounds["eps"].to_list() == [run.facts["epsilon"]] * 4
     tried = run.facts["epsilon_tried"]
     assert tried["epsilon"][0] == 0
     assert tried["epsilon"][-1] == np.inf
