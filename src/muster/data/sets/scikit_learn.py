@@ -41,8 +41,8 @@ def digits(
             "all"
         unseen: number of clients, the last ones, that never train and only evaluate
     """
-    pixels, labels = (array.copy() for array in load_digits())
-    x = (pixels / 16).astype(np.float32)
+    pixels, known = load_digits()
+    x, labels = (pixels / 16).astype(np.float32), known.copy()
     train, test = hold_out_partition(partition, labels, clients, test_fraction, seed)
     fed = federate(
         x,
