@@ -153,7 +153,7 @@ def test_intervals_state_in_the_table_what_they_cover():
     assert f"mean ± 95 %, {alone} method" in one
     assert "mean ± 95 %, 2 seeds, each with new data method" in drawn
     assert repr(told["one"]).endswith(f"; {alone})")
-    assert alone in headline.section(Content(told["one"].runs)).body
+    assert alone in headline.render_headline(Content(told["one"].runs)).body
     assert set(told["one"].summary()["varies"]) == {"training"}
 
 

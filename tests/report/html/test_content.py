@@ -17,11 +17,10 @@ import torch
 import muster
 from big_run import NASTY, big_run
 from muster.report.html import (
-    client_table,
-    configuration,
-    costs,
+    client_sections,
     headline,
-    participation_section,
+    participation_sections,
+    run_sections,
 )
 from muster.report.html.content import Content
 from muster.report.html.page import SECTIONS, render_inline, render_page
@@ -150,7 +149,7 @@ def test_seeds_that_all_say_the_same_are_no_proof():
     better = [shifted(run, -0.5) for run in seeds]
     same = {"a": seeds, "b": better, "c": better}
     content = Content(same, measures=("loss",))
-    assert "says little about chance" in headline.section(content).body
+    assert "says little about chance" in headline.render_headline(content).body
     assert "the same as that of c" in headline.rank_methods(content)[0].sentence()
 
 
@@ -182,14 +181,14 @@ def test_the_cost_is_that_of_the_best(runs):
 
 def test_the_picture_has_what_happened_to_everyone():
     run = big_run(12, 9)
-    made = participation_section.encode_cells(run)
+    made = participation_sections.encode_cells(run)
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     for t, k, joined, admitted, reason, priority in run.clients.select(
         "round", "client", "joined", "admitted", "reason", "priority"
     ).rows():
         state, why = made["kinds"][cells[k, t - 1]]
         assert why == reason
-        kind = participation_section
+        kind = participation_sections
         if reason.startswith("failed"):
             expected = kind.FAILED
         elif admitted:
@@ -202,20 +201,20 @@ def test_the_picture_has_what_happened_to_everyone():
 def test_those_who_left_are_away_until_they_return():
     run = big_run(4, 6)
     asked = run.clients.filter(~((pl.col("client") == 1) & pl.col("round").is_in([2, 3])))
-    made = participation_section.encode_cells(replace(run, clients=asked))
+    made = participation_sections.encode_cells(replace(run, clients=asked))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
-    states = [made["kinds"][c][0] == participation_section.LEFT for c in cells[1]]
+    states = [made["kinds"][c][0] == participation_sections.LEFT for c in cells[1]]
     assert states == [False, True, True, False, False, False]
 
 
 def test_many_reasons_share_a_code_of_their_state():
     run = big_run(20, 60)
     own = run.clients.with_columns(reason=pl.lit("late by ") + pl.int_range(pl.len()).cast(str))
-    made = participation_section.encode_cells(replace(run, clients=own))
+    made = participation_sections.encode_cells(replace(run, clients=own))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     assert len(made["kinds"]) <= 256
     states = {made["kinds"][c][0] for c in np.unique(cells)}
-    assert participation_section.NOT_ASKED not in states
+    assert participation_sections.NOT_ASKED not in states
 
 
 def test_clients_alone_and_together(runs):
@@ -237,7 +236,7 @@ def test_clients_alone_and_together(runs):
     assert made["test rows"] == run.final["test_rows"].to_list()
     assert made["admitted"][0] == run.clients.filter(pl.col("client") == 0)["admitted"].sum()
     assert sum(made["share of the steps"]) == pytest.approx(1, abs=1e-2)
-    body = client_table.section(content).body
+    body = client_sections.render_clients(content).body
     assert "held-out accuracy of the federated model over that of each client" in body
     assert "30 steps in a run, 30 steps alone" in body
     assert "test rows: one is" in body
@@ -246,7 +245,7 @@ def test_clients_alone_and_together(runs):
 def test_no_gain_is_shown_where_it_is_not_known(runs):
     """The loss since the first round is no gain over training alone."""
     bare = [replace(r, final=r.final.drop("solo_accuracy")) for r in runs["all"]]
-    made = client_table.section(Content({"all": bare}))
+    made = client_sections.render_clients(Content({"all": bare}))
     assert set(made.data["runs"]["0/0"]["gain"]) == {None}
     assert "no gain, the clients&#x27; models alone were not measured" in made.body
     assert "--method local" in made.body
@@ -255,7 +254,7 @@ def test_no_gain_is_shown_where_it_is_not_known(runs):
 def test_what_silence_saved_is_what_those_who_joined_spent(runs):
     run = runs["fedalign"][0]
     quiet = run.clients.filter(~pl.col("joined"))
-    times, spared, steps = costs.count_savings(run)
+    times, spared, steps = run_sections.count_savings(run)
     assert times == len(quiet) > 0
     up = run.clients.filter("joined")["bytes_up"].mean() - quiet["bytes_up"].mean()
     assert spared == pytest.approx(times * up / 1e6)
@@ -277,13 +276,13 @@ def test_who_holds_what_is_kept_with_the_run(runs, tmp_path):
 def test_how_to_get_it_again(runs):
     config = {"name": "x", "out": "/home/somebody", "seeds": 2, "methods": [{"label": "a"}] * 2}
     same = {label: [replace(r, config=config) for r in mine] for label, mine in runs.items()}
-    body = configuration.section(Content(same)).body
+    body = run_sections.render_configuration(Content(same)).body
     assert "muster compare config.toml" in body
     assert "somebody" not in body
     assert muster.__version__ in body
     other = {**same, "all": [replace(r, config={**config, "rounds": 9}) for r in same["all"]]}
-    assert "different settings (rounds)" in configuration.section(Content(other)).body
-    assert configuration.differing_settings(Content(same)) == []
+    assert "different settings (rounds)" in run_sections.render_configuration(Content(other)).body
+    assert run_sections.differing_settings(Content(same)) == []
 
 
 def test_attackers_have_their_section():
@@ -315,9 +314,9 @@ def test_a_thousand_clients_by_five_hundred_rounds_stay_small():
 
 
 def test_runs_that_do_not_fit_are_left_out_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(participation_section, "CLIENT_BYTES", 1200)
+    monkeypatch.setattr(participation_sections, "CLIENT_BYTES", 1200)
     seeds = [big_run(40, 60, seed=s) for s in range(3)]
-    made = participation_section.section(Content({"a": seeds}))
+    made = participation_sections.render_participation(Content({"a": seeds}))
     assert list(made.data["runs"]) == ["0/0"]
     assert "2 of 3 runs are left out here" in made.body
 

@@ -221,7 +221,7 @@ def describe_results(content: Content) -> list[str]:
     return [f"{head}.", *sentences, describe_cost(content, leading[0].best)]
 
 
-def section(content: Content) -> Section:
+def render_headline(content: Content) -> Section:
     """Return the section: setup and result, the numbers behind them, and notes."""
     head, *rest = describe_results(content)
     pairs = "Each interval is for one pair of methods." if len(content.runs) > 2 else ""

@@ -17,39 +17,31 @@ from ... import __version__
 from ...base import durable
 from ..intervals import Runs
 from ..style import OKABE_ITO, OKABE_ITO_ON_DARK, LineStyle
-from . import (
-    appeal,
-    attackers,
-    band,
-    client_table,
-    configuration,
-    costs,
-    data_overview,
-    differences,
-    headline,
-    helpers_section,
-    learning_curves,
-    participation_section,
-    privacy_section,
-)
+from .client_sections import render_clients, render_data
 from .content import Content
+from .headline import describe_results, render_headline
 from .markup import Section, embed_json, escape, svg_dashes
+from .measure_sections import render_appeal, render_curves, render_differences
+from .participation_sections import render_band, render_participation
+from .privacy_section import released_sections, render_privacy
+from .run_sections import render_configuration, render_costs
+from .weight_sections import render_attackers, render_helpers
 
 # In the order of the page, by the text of their links.
 SECTIONS = {
-    "Result": headline,
-    "Curves": learning_curves,
-    "Differences": differences,
-    "Participation": participation_section,
-    "Helpers": helpers_section,
-    "Clients": client_table,
-    "Appeal": appeal,
-    "Attackers": attackers,
-    "Epsilon": band,
-    "Privacy": privacy_section,
-    "Costs": costs,
-    "Data": data_overview,
-    "Reproduce": configuration,
+    "Result": render_headline,
+    "Curves": render_curves,
+    "Differences": render_differences,
+    "Participation": render_participation,
+    "Helpers": render_helpers,
+    "Clients": render_clients,
+    "Appeal": render_appeal,
+    "Attackers": render_attackers,
+    "Epsilon": render_band,
+    "Privacy": render_privacy,
+    "Costs": render_costs,
+    "Data": render_data,
+    "Reproduce": render_configuration,
 }
 CHARTS = ("lines", "forest", "participation", "helpers", "gains", "band", "bars")
 SCRIPTS = tuple(f"{name}.js" for name in ("base", "table", "axes", "cells", *CHARTS, "main"))
@@ -91,7 +83,7 @@ def render_page(content: Content, refresh: int = 0) -> str:
 
 def render_sections(content: Content) -> dict[str, Section]:
     """Return every section of a report, by the text of its link."""
-    return {link: part.section(content) for link, part in SECTIONS.items()}
+    return {link: render(content) for link, render in SECTIONS.items()}
 
 
 def assemble(
@@ -171,7 +163,7 @@ def report_public(runs: Runs, path: str | Path, title: str = "") -> Path:
     """Write a page with the released numbers of private runs alone to an HTML file."""
     path = Path(path)
     content = Content(runs, title=title)
-    made = privacy_section.released_sections(content)
+    made = released_sections(content)
     path.parent.mkdir(parents=True, exist_ok=True)
     durable.write(path, assemble(content.heading, made, content.labels, content.seeds))
     return path
@@ -180,7 +172,7 @@ def report_public(runs: Runs, path: str | Path, title: str = "") -> Path:
 def render_inline(runs: Runs, report_at: Iterable[int] = (), measures: Iterable[str] = ()) -> str:
     """Return the report for a notebook: the headline, and the page in a sandboxed frame."""
     content = Content(runs, tuple(report_at), tuple(measures))
-    head = headline.describe_results(content)[0]
+    head = describe_results(content)[0]
     return (
         f"<p><b>{escape(head)}</b></p>"
         f'<iframe title="report" sandbox="allow-scripts allow-downloads" width="100%" height="720" '

@@ -23,7 +23,7 @@ HEAD = {  # columns, by the key of the fact
 }
 
 
-def section(content: Content) -> Section:
+def render_privacy(content: Content) -> Section:
     """Return the section: the account of each method's costliest run."""
     private = {label: find_costliest(mine) for label, mine in content.runs.items()}
     rows = [
@@ -87,6 +87,6 @@ def released_sections(content: Content) -> dict[str, Section]:
             tables.append(released_table(run, f"{label}, seed {run.seed}"))
     text = "Next to the model, these numbers of a round are released, and no others."
     return {
-        TITLE: section(content),
+        TITLE: render_privacy(content),
         "Released": Section("released", "Released numbers", paragraph(text) + "".join(tables)),
     }

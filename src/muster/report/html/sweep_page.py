@@ -15,8 +15,8 @@ from ...base.lazy import pl
 from ...results.measures import MEASURES, Measure
 from ..intervals import cell_coverage_notes
 from ..text_format import format_value, name_keys, sentence
-from .learning_curves import render_panels
 from .markup import Section, paragraph, round_numbers, table
+from .measure_sections import render_panels
 from .page import assemble
 
 PANELS = 24  # most charts in one page

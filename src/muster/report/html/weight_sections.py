@@ -1,7 +1,8 @@
-"""Helpers: how much each of them counted in each round, and why others did not.
+"""Weights in a report: how much helpers counted in each round, and attackers.
 
 A helper's weight is its share of the step in which the server moved the model. The shares of all
-helpers and of the priority clients sum to 1 in every round that moved the model.
+helpers and of the priority clients sum to 1 in every round that moved the model. The weight of
+attackers stands next to the one they would have had if honest.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import numpy as np
 
 from ...base.arrays import Float64
 from ...base.lazy import pl
+from ...results.measures import MEASURES
 from ...results.run import Run
+from ..curves import Curve, axis_limits
+from ..intervals import correction_ratio, mean_and_half
 from .content import CLIENT_BYTES, Content, client_names
-from .markup import Section, chart, lazy_table, paragraph, quantize, round_numbers, thin
+from .markup import Section, chart, lazy_table, paragraph, quantize, round_numbers, table, thin
+from .measure_sections import render_panels
 
 MAX_ROWS = 60  # helpers that have each their own row
 
@@ -121,7 +126,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0095 or not share else f"{100 * share:.1g} %"
 
 
-def section(content: Content) -> Section:
+def render_helpers(content: Content) -> Section:
     """Return the section: the picture of each run with a model for all and helpers that were
     asked."""
     title = "How much each helper counted"
@@ -154,3 +159,59 @@ def section(content: Content) -> Section:
         f"{lazy_table('Share of each helper in the steps', 'helpers')}"
     )
     return Section("helpers", title, body, {"runs": runs})
+
+
+def render_attackers(content: Content) -> Section:
+    """Return the section: one row per method, and the attackers' weight over the rounds."""
+    title = "What attackers gained"
+    attacked = {
+        label: mine
+        for label, mine in content.runs.items()
+        if any(len(run.attackers) for run in mine)
+    }
+    if not attacked:
+        text = "These runs have no attackers. Set `attack` in a configuration to make some clients"
+        return Section("attackers", title, paragraph(f"{text} attackers."))
+    rows: list[list[Any]] = []
+    series, curves = [], []
+    for label, mine in attacked.items():
+        attacks = pl.concat([run.attackers for run in mine])
+        admitted = attacks["admitted"].sum() / len(attacks)
+        weight, honest = attacks.select(pl.col("weight", "honest_weight").mean()).row(0)
+        means = [f"{admitted:.3f}", f"{weight:.4f}", f"{honest:.4f}", f"{weight - honest:+.4f}"]
+        rows.append([label, attacks["client"].n_unique(), *means])
+        rounds = min(len(run.rounds) for run in mine)
+        shares = np.zeros((len(mine), rounds))
+        for i, run in enumerate(mine):
+            each = run.attackers.group_by("round").agg(pl.col("weight").sum())
+            inside = each.filter(pl.col("round") <= rounds)
+            shares[i, inside["round"].to_numpy() - 1] = inside["weight"].to_numpy()
+        ratio = correction_ratio(content.variation, MEASURES["theta"])
+        mean, half = mean_and_half(shares, ratio=ratio)
+        points = thin(rounds)
+        curves.append(Curve(np.arange(1.0, rounds + 1), mean, half))
+        series.append(
+            {
+                "method": content.labels.index(label),
+                "x": [t + 1 for t in points],
+                "y": round_numbers(mean[points]),
+                "half": round_numbers(half[points], 3),
+            }
+        )
+    top = max(0.05, *(axis_limits([c], MEASURES["theta"])[1] for c in curves))
+    panel = {
+        "title": "weight of all attackers in the step",
+        "name": "attackers' weight",
+        "limits": [0, min(1.0, top)],
+        "log": False,
+        "share": True,
+        "series": series,
+    }
+    text = paragraph(
+        "The mean weight of an attacker in the rounds in which it replied, and the weight that an "
+        "honest reply would have had."
+    )
+    head = ["method", "attackers", "share of replies admitted", "weight in a step", "if honest"]
+    body = f"{text}{render_panels(content.labels, {'share': panel}, 'attackers')}"
+    body += table("attackers", [*head, "gained by the attack"], rows, "Average per round")
+    return Section("attackers", title, body, {"share": panel})

@@ -1,4 +1,4 @@
-"""Each client alone and in the federation: its gain on held-out rows, and its training losses.
+"""Clients in a report: each one alone and in the federation, and the rows that it has.
 
 The gain is over training alone, by `report.gains`; where that is not known, the section says how to
 get it, and draws training losses, which are no gain: the first a client measured, and the last.
@@ -17,10 +17,11 @@ from ...results.run import Run
 from ...tasks.scores import get_score
 from ..gains import Gains, describe_rows, describe_work, first_score, serves_own
 from ..intervals import coverage_notes
+from ..style import class_colours
 from ..text_format import sentence
 from .content import CLIENT_BYTES, Content, client_names
-from .markup import Section, chart, column_numbers, lazy_table, paragraph, round_numbers
-from .participation_section import count_events
+from .markup import Section, chart, column_numbers, lazy_table, pack, paragraph, round_numbers
+from .participation_sections import count_events
 
 ROLES = ("priority", "other", "unseen")
 COUNTS = ("asked", "admitted", "silent", "refused", "failed")
@@ -101,7 +102,7 @@ def describe_fewest(content: Content, gains: Gains) -> list[str]:
     return [f"Fewest: client {name}, {describe_rows(int(gains.rows[k]), gains.score)}."]
 
 
-def section(content: Content) -> Section:
+def render_clients(content: Content) -> Section:
     """Return the section: one mark and one row per client."""
     title = "Clients alone and together"
     runs: dict[str, Any] = {}
@@ -132,3 +133,66 @@ def section(content: Content) -> Section:
         "runs": runs,
     }
     return Section("clients", title, body, data)
+
+
+MAX_COLOURS = 20  # classes that can be distinguished by colour
+
+
+def count_rows(run: Run) -> tuple[list[str], Any]:
+    """Return the classes, and the number of rows of each class per client, [client, class].
+
+    Without classes there is one column with all rows.
+    """
+    n = len(run.final)
+    held = run.holdings
+    if not len(held):
+        return ["rows"], run.final["rows"].to_numpy().astype(np.uint32)[:, None]
+    classes = int(held["label"].max()) + 1  # type: ignore[arg-type]
+    names = run.labels or tuple(str(c) for c in range(classes))
+    table = np.zeros((n, max(classes, len(names))), np.uint32)
+    table[held["client"].to_numpy(), held["label"].to_numpy()] = held["rows"].to_numpy()
+    return list(names), table
+
+
+def render_data(content: Content) -> Section:
+    """Return the section: the rows of each class per client, for each seed."""
+    title = "Data per client"
+    runs: dict[str, Any] = {}
+    names: list[str] = []
+    room = CLIENT_BYTES // 4
+    for s, run in enumerate(content.runs[content.labels[0]]):
+        if not len(run.final):
+            continue
+        names, table = count_rows(run)
+        encoded = {"shape": list(table.shape), "rows": pack(table), "clients": client_names(run)}
+        if runs and encoded == runs[next(iter(runs))]:
+            continue  # the same data for every seed
+        room -= len(encoded["rows"]) + sum(len(name) + 3 for name in encoded["clients"])
+        if room < 0 and runs:
+            break
+        runs[f"0/{s}"] = encoded
+    if not runs:
+        return Section("data", title, paragraph("The clients' data are not recorded here."))
+    known = names != ["rows"]
+    n, total = len(content.all_runs[0].final), int(content.all_runs[0].final["rows"].sum())
+    text = paragraph(
+        f"{n} clients with {total:,} training rows.",
+        "" if known else "Classes are unknown: only rows are counted.",
+    )
+    body = (
+        f'{text}<div class="pick" data-seeds="1"></div>'
+        f"{chart('bars', 'data', 'training rows of each class that every client has')}"
+        f"{lazy_table('Rows of each class', 'data')}"
+    )
+    colours = class_colours(len(names)) if len(names) <= MAX_COLOURS else []
+    data = {"classes": names, "colours": [to_hex(c) for c in colours], "runs": runs}
+    return Section("data", title, body, data)
+
+
+def to_hex(colour: tuple[float, float, float]) -> str:
+    """Return a colour in hexadecimal.
+
+    >>> to_hex((1.0, 0.5, 0.0))
+    '#ff8000'
+    """
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colour)

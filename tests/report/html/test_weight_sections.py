@@ -12,9 +12,9 @@ import pytest
 
 import muster
 from big_run import big_run
-from muster.report.html import helpers_section
+from muster.report.html import weight_sections
 from muster.report.html.content import Content
-from muster.report.html.helpers_section import MAX_ROWS, describe_help, encode_weights
+from muster.report.html.weight_sections import MAX_ROWS, describe_help, encode_weights
 
 
 def decoded(made):
@@ -128,12 +128,12 @@ def test_runs_without_a_helper_or_a_common_model_have_no_picture(fed):
     m = muster.methods
     for method in (m.fedavg_priority(), m.local()):
         run = muster.simulate(fed, method, muster.models.Softmax(), rounds=1)
-        made = helpers_section.section(Content({"a": [run]}))
+        made = weight_sections.render_helpers(Content({"a": [run]}))
         assert not made.data
         assert "No method here asked a helper" in made.body
 
 
 def test_long_runs_are_thinned_and_it_is_said():
-    made = helpers_section.section(Content({"a": [big_run(6, 900)]}))
+    made = weight_sections.render_helpers(Content({"a": [big_run(6, 900)]}))
     assert len(made.data["runs"]["0/0"]["x"]) <= 401
     assert "One round in 3 is drawn." in made.body
