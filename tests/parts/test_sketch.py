@@ -11,7 +11,7 @@ import muster
 from muster.methods import assist
 from muster.parts.defences.trust import TURNED
 from muster.parts.sketch import project
-from muster.parts.threats.attacks import draw_attackers
+from muster.parts.threats.adversary import draw_attackers
 from muster.protocol import Offer
 from softmax_clients import clients_of, final
 

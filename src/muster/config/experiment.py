@@ -36,7 +36,7 @@ from ..data import DATA
 from ..data.files.tabular import ENDINGS
 from ..data.split.train_test import for_tuning, leave_out
 from ..federation import Federation
-from ..federation.federation import as_importance, as_requirement
+from ..federation.population import as_importance, as_requirement
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec

@@ -10,7 +10,7 @@ from ..base.errors import MusterError
 from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Attack
+from ..parts.threats.adversary import Attack
 from ..privacy.gaussian import Privacy
 from ..report.figure import parse_formats
 from ..results.measures import find_measures

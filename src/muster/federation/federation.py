@@ -24,80 +24,13 @@ from ..base.errors import MusterError, MusterWarning, plural
 from ..base.lazy import torch
 from ..base.registry import catalogue
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Range, Scaler, TableEncoder
-from .population import Population
+from .population import Population, as_importance, as_mask, as_priority, as_requirement
 from .ragged_rows import Pair, RaggedRows, SharedRows, are_labels, check, from_pairs
 from .text_encoder import TextEncoder
 from .variation import KINDS, Variation, VariationKind
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
-    """Return indices of clients, or a mask over them, as a mask."""
-    array = np.asarray(given)
-    if array.dtype == np.bool_:
-        if array.shape != (n,):
-            raise MusterError(f"{field}: a mask needs one value for each of {n} clients")
-        return array.copy()
-    if array.ndim == 0 and array.dtype.kind in "iu":
-        raise MusterError(
-            f"{field}: {array}; give client indices: [{array}] for that client, range({array}) for "
-            "the first ones"
-        )
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise MusterError(f"{field}: give client indices, such as [0, 1]")
-    wrong = array[(array < 0) | (array >= n)]
-    if len(wrong):
-        raise MusterError(f"{field}: no client {wrong[0]}; allowed: 0 to {n - 1}")
-    mask = np.zeros(n, np.bool_)
-    mask[array.astype(np.int64)] = True
-    return mask
-
-
-def as_priority(priority: ArrayLike | None, unseen: Bool) -> Bool:
-    """Return the priority clients as a mask; None means everyone who may take part."""
-    if unseen.all():
-        raise MusterError("unseen: every client is unseen; somebody has to train")
-    if priority is None:
-        return ~unseen
-    mask = as_mask(priority, len(unseen), "priority")
-    if not mask.any():
-        raise MusterError("priority: no priority client; name at least one, or omit for all")
-    if (mask & unseen).any():
-        k = int(np.flatnonzero(mask & unseen)[0])
-        raise MusterError(f"priority: client {k} is unseen; a priority client takes part")
-    return mask
-
-
-def as_importance(importance: ArrayLike, priority: Bool) -> Float64:
-    """Return each client's weight a_k in the objective: 1 for priority, [0, 1] for the others."""
-    a = np.asarray(importance, np.float64)
-    if a.ndim > 1 or (a.ndim == 1 and a.shape != priority.shape):
-        raise MusterError(f"importance: give one number or one for each of {len(priority)} clients")
-    a = np.broadcast_to(a, priority.shape)
-    wrong = np.flatnonzero(~((a >= 0) & (a <= 1)) & ~priority)
-    if len(wrong):
-        raise MusterError(
-            f"importance: {a[wrong[0]]} for client {wrong[0]}; allowed: 0 (plain PFL) to 1"
-        )
-    return np.where(priority, 1.0, a)
-
-
-def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
-    """Return each client's requirement rho_k: the loss it asks the model to stay below."""
-    if requirement is None:
-        return None
-    try:
-        rho = np.asarray(requirement, np.float64)
-    except (TypeError, ValueError):
-        raise MusterError("requirement: give one number for each client") from None
-    if rho.shape != (n,):
-        raise MusterError(f"requirement: give one number for each of {n} clients; got {rho.shape}")
-    if not np.isfinite(rho).all():
-        k = int(np.flatnonzero(~np.isfinite(rho))[0])
-        raise MusterError(f"requirement: {rho[k]} for client {k}; a requirement must be finite")
-    return rho
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from ..local import Local
 from ..methods import Method, assist, fedalign, fedavg_priority, maxfl
 from ..models.specs import Softmax
 from ..parts.defences.robust import GeometricMedian
-from ..parts.threats.attacks import Attack, LabelFlip, Liars, ScaleUpdate, draw_attackers
+from ..parts.threats.adversary import Attack, draw_attackers
+from ..parts.threats.attacks import LabelFlip, Liars, ScaleUpdate
 from ..parts.threats.collusion import IPM
 from ..results.run import Run
 from ..run.simulate import simulate

@@ -27,8 +27,8 @@ from ..models.specs import Softmax
 from ..parts.defences.mixing import NearestNeighbours, NormBound
 from ..parts.defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 from ..parts.step import Adaptive, Step
+from ..parts.threats.adversary import Attack, draw_attackers
 from ..parts.threats.attacks import (
-    Attack,
     Backdoor,
     EdgeCase,
     InflateAndNoise,
@@ -36,7 +36,6 @@ from ..parts.threats.attacks import (
     Liars,
     Minority,
     ScaleUpdate,
-    draw_attackers,
 )
 from ..parts.threats.collusion import ALIE, IPM, Drift, Mimic
 from ..report.intervals import Interval

@@ -39,12 +39,11 @@ from .step import (
     Stay,
     Step,
 )
+from .threats.adversary import Attack, Honest
 from .threats.attacks import (
-    Attack,
     Backdoor,
     EdgeCase,
     ForgeLoss,
-    Honest,
     InflateAndNoise,
     LabelFlip,
     Liars,

@@ -22,7 +22,7 @@ from ..parts.invite import Apart, Fraction, Full, Sample
 from ..parts.join import Aligned, Always, Available, Straggling
 from ..parts.participation import Flexible, Participation
 from ..parts.step import Stay
-from ..parts.threats.attacks import Attack
+from ..parts.threats.adversary import Attack
 from ..parts.weigh import Claimed, DataShare, Uniform
 from ..schedules import AUTO
 from .gaussian import Gaussian

@@ -16,7 +16,7 @@ from ..local import Local
 from ..method import Method
 from ..parts.effort import AsAsked
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Attack
+from ..parts.threats.adversary import Attack
 from ..schedules import AUTO
 from .gaussian import Gaussian
 from .refusals import refuse, uses_score

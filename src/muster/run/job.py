@@ -28,7 +28,7 @@ from ..methods import Method
 from ..models.specs import Spec, as_module
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Attack
+from ..parts.threats.adversary import Attack
 from ..privacy.fixed_point import choose_scale
 from ..privacy.gaussian import Gaussian
 from ..privacy.refusals import check_private, check_private_data, find_privacy_warnings

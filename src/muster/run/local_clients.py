@@ -21,7 +21,7 @@ from ..federation import Federation
 from ..local import Local
 from ..parts.sketch import SKETCH, project
 from ..parts.solvers import SGD, Work
-from ..parts.threats.attacks import Adversary
+from ..parts.threats.adversary import Adversary
 from ..privacy.row_noise import NoiseSource
 from ..protocol import (
     Answers,

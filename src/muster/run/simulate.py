@@ -15,7 +15,7 @@ from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Adversary, Attack, draw_attackers
+from ..parts.threats.adversary import Adversary, Attack, draw_attackers
 from ..privacy.gaussian import Gaussian
 from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run

@@ -28,7 +28,7 @@ from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Attack
+from ..parts.threats.adversary import Attack
 from ..privacy.gaussian import Gaussian
 from ..results import store
 from ..results.measures import find_measures

@@ -21,7 +21,7 @@ from muster.parts.defences.trust import (
     find_crowds,
     find_kin,
 )
-from muster.parts.threats.attacks import draw_attackers
+from muster.parts.threats.adversary import draw_attackers
 from muster.protocol import Offer
 from muster.run.audit import TRUST, build_trust_state, find_harmless, update_history
 

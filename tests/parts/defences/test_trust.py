@@ -27,7 +27,7 @@ from muster.parts import (
 )
 from muster.parts.defences.geometry import updates
 from muster.parts.defences.trust import HARM, NO_ROOT, TURNED, UNLIKE, limit_pull
-from muster.parts.threats.attacks import draw_attackers
+from muster.parts.threats.adversary import draw_attackers
 from muster.protocol import Appraisal, Offer, Replies, Roster
 from muster.run.round import EARLY
 

@@ -15,7 +15,7 @@ from helpers import federation, module_of, random_layers
 from muster.base import registry
 from muster.config import load
 from muster.parts.threats import attacks
-from muster.parts.threats.attacks import Adversary, draw_attackers
+from muster.parts.threats.adversary import Adversary, draw_attackers
 from muster.protocol import Appraisal, Offer
 
 M = muster.methods

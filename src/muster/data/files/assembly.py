@@ -22,7 +22,7 @@ from ...base.errors import MusterError, MusterWarning, nearest
 from ...base.lazy import pl
 from ...federation import ColumnStatistics, Federation
 from ...federation.data_warnings import find_data_warnings
-from ...federation.federation import as_priority
+from ...federation.population import as_priority
 from ...federation.ragged_rows import RaggedRows, as_tensor
 from ...federation.row_hashes import hash_rows
 from ..split.train_test import draw_test_rows, first_clients, held_out_sizes

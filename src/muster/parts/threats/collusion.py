@@ -19,7 +19,7 @@ from ...base.params import Params
 from ...base.registry import part
 from ...protocol import Offer
 from ..defences.geometry import directions, gradient_names, updates
-from .attacks import Attack, Honest, check_fraction
+from .adversary import Attack, Honest, check_fraction
 
 
 class Collusion(Honest):

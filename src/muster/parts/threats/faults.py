@@ -17,7 +17,8 @@ from ...base.lazy import torch
 from ...base.params import Params
 from ...base.registry import part
 from ...protocol import Appraisal, Offer
-from .attacks import Attack, Honest, check_fraction, scale_updates
+from .adversary import Attack, Honest, check_fraction
+from .attacks import scale_updates
 
 LOSSES = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}  # what is reported
 WEIGHTS = "nan", "infinite", "zero", "huge", "scaled", "turned", "stale", "noise", "one bit"
