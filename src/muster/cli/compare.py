@@ -23,9 +23,8 @@ from .arguments import CommandParser
 from .console import print_line
 from .options import add_configuration, load_experiment
 from .placement import add_placement, describe_shares, open_placement
-from .progress_bar import Progress
+from .progress_bar import Progress, add_track, check_trackers, open_trackers
 from .result_folder import list_files, open_folder, report_idle
-from .tracking import add_track, check_trackers, open_trackers
 
 USUAL = ("fedalign", "fedavg_priority", "fedavg", "local")  # compared where no method is named
 WORTH = 500  # rounds of small clients that take as long as the start of a process

@@ -1,9 +1,11 @@
-"""Progress: a live bar with the time left on a terminal, plain lines anywhere else."""
+"""Progress: a live bar with the time left on a terminal, plain lines anywhere else; and `--track`,
+which sends every round to an experiment tracker as well."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,11 +19,13 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from ..base.errors import plural
+from ..base.errors import plural, unknown_name
 from ..results import store
 from ..run.progress import count_rounds
 from ..study.comparison import get_run_folder
 from ..study.units import CellProgress
+from ..trackers import TRACKERS, Tracker
+from .arguments import CommandParser
 from .console import print_line
 
 LINE_EVERY = 5.0  # seconds between plain lines
@@ -179,3 +183,49 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def add_track(parser: CommandParser) -> None:
+    """Add --track."""
+    text = "send every round to tensorboard, mlflow, wandb or trackio as well"
+    parser.add_flag("--track", action="append", metavar="NAME", help=text)
+
+
+def check_trackers(names: Iterable[str] | None) -> list[str]:
+    """Return the trackers of a command line, each once."""
+    found = list(dict.fromkeys(names or ()))
+    for name in found:
+        if name not in TRACKERS:
+            raise unknown_name("tracker", name, TRACKERS)
+    return found
+
+
+class Listeners:
+    """The progress bar and the trackers, called when a run starts and after every round."""
+
+    def __init__(self, progress: Progress, trackers: Sequence[Tracker]) -> None:
+        self.all: list[Progress | Tracker] = [progress, *trackers]
+
+    def start(self, label: str, seed: int, already: int = 0) -> None:
+        """Report the start of a run, `already` of whose rounds are done."""
+        for listener in self.all:
+            listener.start(label, seed, already)
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        for listener in self.all:
+            listener(row)
+
+
+@contextmanager
+def open_trackers(
+    names: Sequence[str], name: str, folder: Path, progress: Progress, console: Console
+) -> Iterator[Listeners]:
+    """Provide progress and trackers, closed at the end. TensorBoard writes to the folder of the
+    results; the others name their run after the results."""
+    with ExitStack() as stack:
+        trackers: list[Tracker] = []
+        for each in names:
+            where = str(folder / each) if each == "tensorboard" else name
+            trackers.append(stack.enter_context(TRACKERS[each](where)))
+            print_line(console, f"tracked: {each}, in {where}")
+        yield Listeners(progress, trackers)

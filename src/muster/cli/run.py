@@ -29,9 +29,8 @@ from ..study.experiment_runs import check_experiment
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_configuration, load_experiment, refuse_several_methods
-from .progress_bar import Progress
+from .progress_bar import Progress, add_track, check_trackers, open_trackers
 from .result_folder import list_files, open_folder, report_idle
-from .tracking import add_track, check_trackers, open_trackers
 
 ONE = "`muster run` runs one; use `muster compare` for several"
 

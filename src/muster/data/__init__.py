@@ -8,7 +8,6 @@ from .files.column_check import DataProblem
 from .files.data_check import DataCheck, check
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
-from .sets.heart import heart
 from .sets.images import cifar10, emnist, femnist, fmnist, mnist
 from .sets.natural_clients import (
     azpro,
@@ -16,18 +15,19 @@ from .sets.natural_clients import (
     contraception,
     exam,
     flights,
+    heart,
     hsb,
     immun,
     indo_rct,
     lending,
     opt,
     randhie,
+    sent140,
     stack,
     tcga_brca,
     vote16,
 )
 from .sets.scikit_learn import diabetes, digits
-from .sets.sent140 import sent140
 from .sets.synth import synth
 from .sources.catalogue import CATALOGUE
 from .sources.readers import read_idx

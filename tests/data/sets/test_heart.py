@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import muster
-from muster.data.sets import heart
+from muster.data.sets import natural_clients
 from muster.data.sources.catalogue import EMBEDDED
 from muster.data.sources.readers import HEART_COLUMNS, HEART_HOSPITALS, HEART_TABLE
 from muster.results.export import build_exportable
@@ -35,8 +35,8 @@ def patient(draw):
 def folders(tmp_path, monkeypatch):
     """The same patients in a table, and in files without a header and with `?`."""
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "cache"))
-    layouts = tuple(replace(ways, shapes={}, sha256="") for ways in heart.HEART.layouts)
-    monkeypatch.setattr(heart, "HEART", replace(heart.HEART, layouts=layouts))
+    layouts = tuple(replace(ways, shapes={}, sha256="") for ways in natural_clients.HEART.layouts)
+    monkeypatch.setattr(natural_clients, "HEART", replace(natural_clients.HEART, layouts=layouts))
     draw = np.random.default_rng(0)
     table, official = tmp_path / "table", tmp_path / "official"
     table.mkdir()
@@ -101,7 +101,7 @@ def test_official_files_may_end_in_empty_lines_and_say_nothing_by_minus_9(folder
         assert before.train.client(k)[0].equal(after.train.client(k)[0])
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_missing_files_are_named(tmp_path):
     needs = (
         r"Heart disease \(heart_uci\.csv or processed\.cleveland\.data and 3 more\) is not in .*"
     )

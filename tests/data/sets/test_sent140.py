@@ -13,7 +13,7 @@ import torch
 
 from muster.base.errors import MusterError
 from muster.data import CATALOGUE, sent140
-from muster.data.sets import sent140 as module
+from muster.data.sets import natural_clients as module
 from muster.data.sources import catalogue
 from muster.data.sources.catalogue import GLOVE, SENT140
 from muster.data.sources.dataset import load_local

@@ -65,7 +65,7 @@ def test_rows_follow_their_user() -> None:
     assert np.mean(scores.argmax(axis=1) == y) > 0.9999
 
 
-def test_alpha_moves_all_scores_alike() -> None:
+def test_alpha_moves_all_scores_equally() -> None:
     (x, a), (z, b) = (User.draw(alpha, 1, draw()).rows(1000, draw(1)) for alpha in (0.0, 1.0))
     assert np.array_equal(x, z)
     assert np.array_equal(a, b)

@@ -21,7 +21,7 @@ from muster.cli.main import main
 from muster.config.experiment import load
 from muster.config.network import Network, members_of
 from muster.data.files.tabular import null_na_values
-from muster.data.sets import heart
+from muster.data.sets import natural_clients
 from muster.flower.client.node_data import read_own_data, read_own_statistics
 from muster.flower.server.app import federate
 from muster.flower.server.fit_columns import (
@@ -126,7 +126,7 @@ def test_the_model_scores_new_rows_without_a_manifest(tables, tmp_path, capsys):
         store.load(tmp_path / "run").predict(tmp_path / "new.csv", scale="none")
 
 
-def test_arrays_are_scaled_alike_too(setup, tmp_path):
+def test_arrays_are_scaled_the_same_way_too(setup, tmp_path):
     case = setup(FEDALIGN)
     case.network = replace(case.network, scale="pooled")
     fed = muster.Federation.from_folder(
@@ -142,8 +142,8 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
 def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(priority=["va"])
-    everybody = heart.patients(heart.load_local(heart.HEART).arrays)
-    everybody = null_na_values(everybody, heart.NA_VALUES)
+    everybody = natural_clients.patients(natural_clients.load_local(natural_clients.HEART).arrays)
+    everybody = null_na_values(everybody, natural_clients.HEART_MISSING)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"
@@ -151,7 +151,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
         sites.append(Node({"data-path": str(file), "test-fraction": 0.25}))
     network = {
         "label": "disease", "classes": ["healthy", "ill"], "scale": "pooled", "missing": "mean",
-        "categories": list(heart.CATEGORIES),
+        "categories": list(natural_clients.HEART_CATEGORIES),
     }  # fmt: skip
     chosen = load({
         "rounds": 2, "dtype": "float64", "method": FEDALIGN, "trust": False, "network": network,
@@ -281,7 +281,7 @@ def test_a_liar_that_is_believed_moves_no_priority_scale(tables):
     assert moved.mean[0] > 1e8, "as docs/federate.md says of scale = 'pooled'"
 
 
-def test_a_priority_client_that_tells_nonsense_stops_the_run(tables):
+def test_a_priority_client_that_sends_nonsense_stops_the_run(tables):
     case = tables(FEDALIGN)
     case.nodes[1].tamper = reports(rows=-1)
     why = "clients.north: a priority client, and it states -1 rows"
@@ -376,7 +376,7 @@ def test_a_client_refuses_what_does_not_fit_the_terms(change):
         read_transform(json.dumps({**FIT, **change}), network)
 
 
-def test_nothing_is_told_that_was_not_agreed_to(tables):
+def test_nothing_is_sent_that_was_not_agreed_to(tables):
     """The terms of an app say whether clients tell statistics: without, they do not."""
     case = tables(FEDALIGN, rounds=1)
     asks = replace(case.experiment(), network=replace(case.network, scale="none", categories=(),
