@@ -59,7 +59,7 @@ def test_the_pins_are_what_the_project_asks_for():
     ("flwr_datasets-0.6.1-py3-none-any.whl", "flwr-datasets", "0.6.1"),
     ("torchvision-1.0-py3-none-any.whl", "torch", ""),
 ])  # fmt: skip
-def test_archives_are_told_apart_by_their_names(archive, package, version):
+def test_archives_are_distinguished_by_their_names(archive, package, version):
     assert lock.version_of(archive, package) == version
 
 

@@ -93,7 +93,7 @@ def test_help_and_lists_need_no_large_library(line, tmp_path):
         ("node", "node: --server is missing"),
     ],
 )
-def test_mistakes_are_told_without_the_large_libraries(line, said, tmp_path):
+def test_mistakes_are_reported_without_the_large_libraries(line, said, tmp_path):
     found, done = loaded(command(line), tmp_path)
     assert done.returncode == 2
     assert said in done.stderr

@@ -229,6 +229,6 @@ def test_from_a_file():
         (lambda: muster.Local(steps=1, lr_counts="step"), "lr_counts: 'step'; allowed: rounds"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(make, says):
+def test_impossible_settings_are_refused_in_one_line(make, says):
     with pytest.raises(muster.MusterError, match=says):
         make()

@@ -95,7 +95,7 @@ def test_nothing_is_made_where_the_writer_wrote_nothing(tmp_path):
     assert everything(tmp_path) == []
 
 
-def test_libraries_that_go_by_the_ending_find_it(tmp_path):
+def test_libraries_that_look_at_the_ending_find_it(tmp_path):
     with atomic_file(tmp_path / "a.npz") as new:
         np.savez(new, x=np.arange(3))
     assert everything(tmp_path) == ["a.npz"]

@@ -98,7 +98,7 @@ def test_an_advice_is_rendered_again_from_its_folder(clinics, tmp_path, monkeypa
     assert "advice.json: cannot be read" in capsys.readouterr().err
 
 
-def test_the_cost_is_said_before_anything_runs(clinics, tmp_path, monkeypatch, capsys):
+def test_the_cost_is_printed_before_anything_runs(clinics, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["advise", str(clinics), *FEW, "--pairs", "0", "--name", "e"]) == 0
     said = capsys.readouterr()

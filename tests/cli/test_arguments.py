@@ -16,7 +16,7 @@ def read(*line):
     return build_parser().parse(list(line))
 
 
-def test_words_may_stand_in_any_order():
+def test_arguments_may_come_in_any_order():
     for line in (
         ("run", "x.toml", "--rounds", "1", "--resume", "r"),
         ("run", "--rounds", "1", "x.toml", "--resume=r"),

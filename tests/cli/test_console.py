@@ -34,7 +34,7 @@ def table(console):
     table,
     lambda console: console.print(EVIL, markup=False),
 ])  # fmt: skip
-def test_what_is_printed_has_no_codes_of_its_own(show):
+def test_printed_text_has_no_control_codes(show):
     text = printed(show)
     assert "owned" in text
     assert not UNSEEN.search(text)

@@ -71,7 +71,7 @@ def test_get_from_a_folder(root, entry, tmp_path, form, capsys):
     assert left_behind(root) == ["small"]
 
 
-def test_a_damaged_copy_is_shown_as_such_and_got_anew(root, entry, capsys):
+def test_a_damaged_copy_is_shown_as_such_and_fetched_again(root, entry, capsys):
     main(["data", "get", "small"])
     (root / "arrays" / "small" / "x.npy").write_bytes(b"")
     main(["data"])
@@ -99,7 +99,7 @@ def test_every_data_set_is_shown_by_its_name_or_says_how():
         load(override({"data": shown}, [(f"data.{flags[0][2:]}", flags[1])] if flags else []))
 
 
-def test_a_folder_without_the_files_is_told_all_names_they_may_have(root, tmp_path, capsys):
+def test_a_folder_without_the_files_lists_all_names_they_may_have(root, tmp_path, capsys):
     assert main(["data", "get", "emnist_byclass", "--folder", str(tmp_path)]) == 2
     assert (
         "(gzip.zip or emnist-byclass-train-images-idx3-ubyte and 3 more or emnist_byclass_test.npz)"
@@ -134,7 +134,9 @@ def test_what_is_always_there_needs_no_getting(root, capsys):
         (["get", "small", "--folder", "."], "Small (train-images-idx3-ubyte and 3 more) is not in"),
     ],
 )
-def test_wrong_words_are_one_line(root, entry, tmp_path, monkeypatch, words, line, capsys):
+def test_wrong_arguments_are_a_one_line_error(
+    root, entry, tmp_path, monkeypatch, words, line, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main(["data", *words]) == 2
     error = capsys.readouterr().err

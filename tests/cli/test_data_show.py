@@ -114,7 +114,7 @@ def test_names_roles_and_requirements_of_your_own_data(here):
         (["digits", "more"], "'more': not understood"),
     ],
 )
-def test_bad_words_are_one_line(here, words, message):
+def test_bad_arguments_are_a_one_line_error(here, words, message):
     with pytest.raises(muster.MusterError) as caught:
         shown(*words)
     assert message in str(caught.value)

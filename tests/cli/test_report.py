@@ -66,7 +66,7 @@ def test_what_cannot_be_is_one_line(folder, words, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_what_is_done_is_said_at_once(folder, capsys):
+def test_results_are_printed_at_once(folder, capsys):
     assert main(["watch", str(folder / "both"), "--page"]) == 0
     out = capsys.readouterr().out
     assert "4 of 4 runs done" in out

@@ -79,7 +79,7 @@ def test_no_command_fails(here, words, said):
     assert said in out
 
 
-def test_errors_are_said(here):
+def test_errors_are_printed(here):
     code, out = ran(here, "run", "größe.toml")
     assert code == 2
     assert out == "muster: grosse.toml: no such file; give a TOML configuration\n"

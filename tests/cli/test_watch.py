@@ -10,7 +10,7 @@ from muster.cli.main import main
 from muster.results.run import Interrupted
 
 
-def test_what_stopped_is_said_with_the_way_to_go_on(tmp_path, monkeypatch, capsys):
+def test_a_stopped_run_is_shown_with_the_command_that_resumes_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "BETWEEN", 0.05)
 
     def stop(row):

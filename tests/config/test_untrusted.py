@@ -179,7 +179,7 @@ def test_the_catalogue_for_others_has_no_way_to_import():
     assert Experiment.parts is registry.INSTALLED, "the default is the closed one"
 
 
-def test_going_on_with_a_folder_runs_its_code_only_if_told_to(tmp_path, monkeypatch, capsys):
+def test_resuming_a_folder_runs_its_code_only_if_it_is_trusted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_share.py").write_text(
         "from dataclasses import dataclass\n"

@@ -29,7 +29,7 @@ def test_the_appeal_study_runs(tmp_path):
     assert "gm_appeal_unseen" in done.stdout
 
 
-def test_it_is_told_which_hospital_gains_from_which(tmp_path):
+def test_it_prints_which_hospital_gains_from_which(tmp_path):
     script = ROOT / "examples" / "heart.py"
     done = subprocess.run(
         [sys.executable, str(script), "--quick"],
@@ -77,7 +77,7 @@ def test_adapters_alone_travel(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_hospitals_are_told_apart(tmp_path):
+def test_the_hospitals_are_distinguished(tmp_path):
     script = ROOT / "examples" / "hospitals.py"
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True

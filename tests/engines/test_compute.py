@@ -259,7 +259,7 @@ def test_every_task_is_done_once(size):
     pool.close()
 
 
-def test_work_may_share_out_work_of_its_own():
+def test_work_may_share_out_further_work():
     """From inside a helper too, with no helper left: nobody waits for one that has not begun."""
     pool, done = ThreadPool(2), []
 

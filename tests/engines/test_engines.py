@@ -252,7 +252,7 @@ def test_batch_norm_refuses_a_client_of_one_row():
         go(federation(data), M.fedavg(), muster.models.CNN())
 
 
-def test_each_clients_own_model_is_measured_alike_by_both_engines(fed):
+def test_each_clients_own_model_has_the_same_measures_on_both_engines(fed):
     stack = {
         "0.weight": torch.randn(fed.n, 4, 5, dtype=torch.float64),
         "0.bias": torch.randn(fed.n, 4, dtype=torch.float64),
@@ -318,7 +318,7 @@ def test_clients_may_be_asked_in_any_order(fed):
     )
 
 
-def test_shared_and_weighted_test_rows_are_measured_as_told():
+def test_shared_and_weighted_test_rows_are_measured_with_their_weights():
     draw = np.random.default_rng(0)
     x, y = torch.from_numpy(draw.normal(size=(6, 5))), torch.from_numpy(draw.integers(0, 4, 6))
     rows = np.array([0, 1, 2, 3, 2, 3, 4, 5, 0])

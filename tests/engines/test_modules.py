@@ -279,7 +279,7 @@ def test_several_inputs_are_one_row_that_the_module_takes_apart():
         (lambda j: muster.models.MultiInput({}), "joined: no inputs"),
     ],
 )  # fmt: skip
-def test_inputs_that_do_not_fit_are_told(call, message):
+def test_inputs_that_do_not_fit_are_refused(call, message):
     with pytest.raises(muster.MusterError, match=message):
         call(muster.models.MultiInput({"tokens": (2,), "numbers": (3,)}, whole=("tokens",)))
 

@@ -35,7 +35,7 @@ def test_together_they_are_the_statistics_of_all_rows():
     assert told.count[0].tolist() == [0] * 5
 
 
-def test_a_client_tells_the_same_alone():
+def test_a_client_sends_the_same_statistics_alone():
     x, ends = rows(), np.cumsum(SIZES)
     told = ColumnStatistics.of(x, SIZES)
     for k, (start, end) in enumerate(zip(ends - SIZES, ends, strict=True)):

@@ -19,14 +19,14 @@ def test_copies_go_together_and_a_larger_share_has_the_smaller_one_in_it():
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float64, np.int64])
-def test_rows_that_differ_in_one_number_are_told_apart(kind):
+def test_rows_that_differ_in_one_number_have_other_hashes(kind):
     x = np.zeros((65, 64), kind)
     x[np.arange(64), np.arange(64)] = 1
     assert len(np.unique(hash_rows(x, np.zeros(65)))) == 65
     assert len(np.unique(hash_rows(x[:2] * 0, np.array([0, 1])))) == 2
 
 
-def test_missing_numbers_and_zeros_are_alike_and_chunks_do_not_matter():
+def test_missing_numbers_and_zeros_hash_the_same_and_chunks_do_not_matter():
     x = np.random.default_rng(0).normal(size=(WORDS // 16 + 9, 40))
     x[0], x[1], x[2], x[3] = 0.0, -0.0, np.nan, -np.nan
     y = np.zeros(len(x))

@@ -53,11 +53,11 @@ def test_clients_in_the_objective_may_hold_out_another_share():
 
 
 @pytest.mark.parametrize("kind", ["data", "deal", "training"])
-def test_seeds_that_divide_nothing_anew_are_left_as_they_are(kind):
+def test_seeds_that_divide_nothing_again_are_left_as_they_are(kind):
     assert Variation(kind, 690, 230).ratio(True) == Variation(kind, 690, 230).ratio(False) == 0
 
 
-def test_what_nobody_said_is_taken_for_a_split_and_said_to_be():
+def test_an_unstated_variation_is_taken_for_a_split_and_reported():
     unknown = Variation("unknown", 80, 20)
     assert unknown.ratio(True) == 0.25
     assert "not known how they vary the data: taken for new splits" in unknown.interval_note(5)
@@ -124,7 +124,7 @@ def test_rows_held_out_for_tuning_are_split_again_of_data_that_stay():
     assert muster.data.for_tuning(drawn, 0.25).varies == "data"
 
 
-def test_a_word_that_is_none_is_one_line():
+def test_an_unknown_variation_is_a_one_line_error():
     with pytest.raises(MusterError, match=r"varies: 'rows'; allowed: .*data.*split.*deal"):
         Federation.from_arrays(rows(), varies="rows")
 

@@ -126,7 +126,7 @@ def wait_for(condition, seconds):
         time.sleep(0.3)
 
 
-def test_a_strangers_run_is_refused_outside_and_runs_nowhere_inside(tmp_path):
+def test_an_unregistered_run_is_refused_outside_and_runs_nowhere_inside(tmp_path):
     with federation(tmp_path) as (link, chosen, fed):
         app = start_nodes(link, chosen, fed, tmp_path / "results")
         outside = tmp_path / "outside"
@@ -349,7 +349,7 @@ def test_a_worker_that_dies_costs_one_answer(tmp_path):
     assert (store.load(tmp_path / "results").rounds["admitted"] >= 2).all()
 
 
-def test_strangers_at_the_gate_stop_no_federation(tmp_path):
+def test_unregistered_requests_at_the_proxy_stop_no_federation(tmp_path):
     """Slow requests from three addresses (750, and 60 of a registered key), malformed ones and
     unregistered keys, all the while that a federation comes together and runs."""
     with federation(tmp_path, rounds=2, network={"timeout": 150}) as (link, chosen, fed):

@@ -225,7 +225,7 @@ def test_clients_that_remember_are_never_behind_the_checkpoint(setup):
     assert same(run, case.simulate())
 
 
-def test_a_client_measures_anew_what_it_measured_in_a_past_that_was_undone(setup):
+def test_a_client_measures_again_what_it_measured_in_a_round_that_was_undone(setup):
     """A server that goes on from an earlier round may come to another model for the same round."""
     case = setup(FEDALIGN, evaluate_every=0)
     first = case.run(name="first")
@@ -414,7 +414,7 @@ def test_word_tampering_helper_really_tampers(setup):
 
 
 @pytest.mark.filterwarnings("ignore:features need scaling")
-def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
+def test_tables_with_another_order_of_columns_are_distinguished(tmp_path):
     """Two sites with the same columns in another order: refused, or put in order by the run."""
     from muster.config.experiment import load
     from muster.config.network import members_of

@@ -45,7 +45,7 @@ def trained(fed, place, ids=None):
     return work.models
 
 
-def test_a_client_trains_alike_alone_and_among_others():
+def test_a_client_trains_the_same_alone_and_among_others():
     """Its batches are drawn by its number, not by its place among the rows at hand."""
     fed = muster.data.digits(clients=5, priority=2)
     for k in (0, 3):
@@ -142,7 +142,7 @@ def test_declared_rows_count_whatever_is_stated(tmp_path):
     }
 
 
-def test_invitations_by_size_go_by_the_rows_that_count():
+def test_invitations_by_size_use_the_rows_that_count():
     fed = muster.data.digits(clients=5, priority=2)
     counted = replace(fed, counted=np.array([1, 10**12, 1, 1, 1])).population
     drawn = [

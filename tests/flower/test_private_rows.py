@@ -35,7 +35,7 @@ class Reading(LocalGrid):
 
 
 @pytest.mark.parametrize("method", [ALIGN, "scaffold"])
-def test_without_noise_to_speak_of_it_is_the_simulation(setup, tmp_path, method):
+def test_with_negligible_noise_it_is_the_simulation(setup, tmp_path, method):
     case = protected(setup, tmp_path, method, "shuffled", noise=1e-9)
     real, simulated = case.run(), case.simulate()
     for name, w in simulated.weights.items():

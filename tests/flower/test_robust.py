@@ -225,7 +225,7 @@ def test_two_nodes_with_one_memory_folder_do_not_take_each_others_memory(setup, 
     assert second["reason"].str.starts_with("failed: the client raised").sum() == 1
 
 
-def test_a_run_goes_on_with_more_patience_but_not_with_other_roles(setup):
+def test_a_run_resumes_with_a_longer_timeout_but_not_with_other_roles(setup):
     class Crash(BaseException):
         pass
 
@@ -352,7 +352,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_cannot_be_federated_is_said_before_anything_starts(
+def test_what_cannot_be_federated_is_refused_before_anything_starts(
     bad, tmp_path, monkeypatch, capsys
 ):
     flags, message = BAD[bad]
@@ -426,7 +426,7 @@ def test_the_server_app_of_an_unfinished_run_ends_before_its_clients_do(tmp_path
     assert gone[2] == max(gone)
 
 
-def test_being_told_to_end_is_like_ctrl_c():
+def test_a_signal_to_end_is_like_ctrl_c():
     code = (
         "import os, signal\nfrom muster.flower.local.loopback import interrupt_on_signal\n"
         "try:\n    with interrupt_on_signal():\n        os.kill(os.getpid(), signal.SIGTERM)\n"

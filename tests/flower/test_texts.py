@@ -139,7 +139,7 @@ def test_a_bag_is_torchs_own_and_says_what_it_takes(tmp_path):
         muster.simulate(fed, muster.methods.fedavg(), muster.models.Bag(5, 4), rounds=1)
 
 
-def test_what_fills_up_texts_is_said_in_one_place(tmp_path):
+def test_the_padding_of_texts_is_set_in_one_place(tmp_path):
     """The data's, the network's and the model's token are one."""
     case = Texts(tmp_path, pad=3)
     assert case.fed.pad == 3

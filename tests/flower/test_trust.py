@@ -91,7 +91,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_without_the_priority_clients_word_nobody_outside_counts(setup, bad):
+def test_without_the_priority_clients_reports_nobody_outside_counts(setup, bad):
     case = setup(FEDALIGN, trust=True, evaluate_every=0, rounds=1)
     case.network = replace(case.network, quorum=0.0)
     for node in case.nodes[:2]:

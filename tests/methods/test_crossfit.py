@@ -325,7 +325,7 @@ def test_partial_participation_and_importance():
     assert run.rounds["loss"][-1] < run.rounds["loss"][0]
 
 
-def test_a_client_with_too_few_rows_for_folds_tells_nothing():
+def test_a_client_with_too_few_rows_for_folds_validates_nothing():
     fed = clients_of(5, (3, 60, 60), (0,))
     run = final(fed, assist("crossfit", guard=True), rounds=3)
     assert (run.clients.filter(~pl.col("priority"))["weight"] == 0).all()

@@ -335,7 +335,7 @@ def run_of(fed, task, outputs):
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_is_said_in_one_line(what):
+def test_impossible_settings_are_refused_in_one_line(what):
     do, says = WRONG[what]
     with pytest.raises(muster.MusterError, match=says) as caught:
         do()

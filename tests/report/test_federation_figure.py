@@ -130,7 +130,7 @@ def test_47_classes_are_rows_with_their_names(tmp_path):
     assert "<!-- e f -->" in text
 
 
-def test_colours_of_classes_can_be_told_apart():
+def test_colours_of_classes_are_distinguishable():
     def least(n):
         lab = to_lab(np.array(class_colours(n)))
         apart = np.linalg.norm(lab[:, None] - lab[None], axis=-1)

@@ -164,7 +164,7 @@ class OneHalf:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_comparison_of_methods_that_are_alike_stars_few_of_them():
+def test_a_comparison_of_equal_methods_stars_few_of_them():
     """The whole way: two clients whose rows every seed splits again, two methods that are equally
     good, and the stars of the table."""
     methods = {

@@ -39,7 +39,7 @@ def luminance(colour):
 
 @pytest.mark.parametrize("palette", [OKABE_ITO + MORE, OKABE_ITO_ON_DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("who", SEEN)
-def test_no_two_methods_look_alike(palette, who):
+def test_no_two_methods_look_the_same(palette, who):
     labs = [seen(colour, SEEN[who]) for colour in palette]
     nearest = min(np.linalg.norm(a - b) for a, b in combinations(labs, 2))
     assert nearest > 10, "a difference of 2 can just be seen"

@@ -8,7 +8,7 @@ from muster.federation import Variation
 from muster.report.table_files import to_latex
 
 
-def test_heads_of_a_latex_table_are_told_apart():
+def test_heads_of_a_latex_table_are_distinct():
     row = {"method": "fedalign", "measure": "loss", "seeds": 5, "mean": 0.5, "half": 0.1,
            "clear": False, **Variation("data", 80, 20).table}  # fmt: skip
     cell = {"local.steps": 1, "requirement.steps": 5, "methods.fedalign.local.lr": 0.1, "on": True}

@@ -22,5 +22,5 @@ from muster.report.text_format import name_keys
         (["size", "data.partition.size", "data.size"], ["size", "partition size", "data size"]),
     ],
 )  # fmt: skip
-def test_keys_are_told_apart_and_say_whose_they_are(keys, names):
+def test_keys_are_distinct_and_name_their_method(keys, names):
     assert list(name_keys(keys, ["fedalign", "all-1.5"]).values()) == names

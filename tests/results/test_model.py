@@ -95,7 +95,7 @@ def test_a_clients_own_model_under_two_names(fed):
     assert module.first is module.again
 
 
-def test_own_models_too_large_to_keep_are_said_to_be(fed, monkeypatch):
+def test_own_models_too_large_to_keep_are_a_warning(fed, monkeypatch):
     monkeypatch.setattr("muster.run.training_loop.LARGE", 1)
     with pytest.warns(muster.MusterWarning, match="not saved with the results"):
         run = of(fed, M.ditto())

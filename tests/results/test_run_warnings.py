@@ -36,7 +36,7 @@ def test_a_sound_run_raises_no_concern(fed):
     assert go(fed).warnings == []
 
 
-def test_own_models_that_never_moved_are_said_to(fed):
+def test_own_models_that_never_moved_are_a_warning(fed):
     still = go(fed, M.local(), lr=0.0)
     assert any("never moved" in sentence for sentence in still.warnings)
 
@@ -191,7 +191,7 @@ def printed(runs):
     return [line.plain for line in format_warnings(list_warnings(runs))]
 
 
-def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed):
+def test_a_warning_of_several_methods_comes_once_with_the_numbers_of_one(fed):
     bad = [replace(go(fed), seed=s, facts={"moved": True, "start_loss": 1e-9}) for s in (3, 4)]
     assert all("the loss did not fall: 1e-09" in run.warnings[0] for run in bad)
     (line,) = printed({"a": bad, "b": [bad[0], go(fed)]})
@@ -224,7 +224,7 @@ def band(fed, epsilon, rounds=12, **more):
     return go(fed, M.fedalign(epsilon, warmup=1, **more), rounds=rounds)
 
 
-def test_a_band_that_admits_nobody_is_said_to(fed):
+def test_a_band_that_admits_nobody_is_a_warning(fed):
     run = band(fed, 1e-6)
     assert run.rounds["admitted_nonpriority"].sum() == 0
     assert "epsilon 1e-06 admits nobody here: this is training without help" in said(run)
@@ -233,7 +233,7 @@ def test_a_band_that_admits_nobody_is_said_to(fed):
 
 
 @pytest.mark.parametrize("more", [{}, {"criterion": "score"}, {"availability": 0.7}])
-def test_a_band_that_admits_everybody_is_said_to(fed, more):
+def test_a_band_that_admits_everybody_is_a_warning(fed, more):
     assert "epsilon 50 admits everybody: this is FedAvg on all" in said(band(fed, 50, **more))
     falling = band(fed, muster.schedules.Linear(60, 50), **more)
     assert "epsilon 50 to 60 admits everybody" in said(falling)
@@ -254,10 +254,10 @@ def test_a_band_that_closes_in_the_end_did_something(fed):
     assert not band(fed, muster.schedules.StepTo(50, at_round=8)).warnings
 
 
-def test_a_few_rounds_say_nothing_of_a_band(fed):
+def test_a_few_rounds_give_no_warning_about_a_band(fed):
     assert not band(fed, 50, rounds=5).warnings
 
 
-def test_helpers_that_are_never_asked_say_nothing_of_a_band(fed):
+def test_helpers_that_are_never_asked_give_no_warning_about_a_band(fed):
     everyone = replace(fed, priority=np.ones(fed.n, bool), importance=np.ones(fed.n))
     assert not band(everyone, 0.2).warnings

@@ -37,7 +37,7 @@ def permuted(alike):
     return muster.Federation.from_arrays(train=pairs, priority=[0])
 
 
-def test_helpers_alike_are_admitted(alike):
+def test_helpers_with_the_same_data_are_admitted(alike):
     run = simulate(alike, fedalign("auto", warmup=0))
     assert run.facts["epsilon"] > 0
     assert run.rounds["admitted_nonpriority"].mean() > 1

@@ -64,7 +64,7 @@ def test_fedalign_on_held_out_rows_agrees_with_numpy(problem, engine, criterion)
 
 @pytest.mark.parametrize("tune", [0, 2])
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
-def test_claims_and_leaving_go_by_what_the_own_model_has_on_held_out_rows(problem, engine, tune):
+def test_claims_and_leaving_use_the_own_models_loss_on_held_out_rows(problem, engine, tune):
     data, held, _ = problem
     layers = random_layers((5, 4))
     method = M.maxfl(1.0, 0.1, tune_steps=tune)
@@ -96,7 +96,7 @@ def test_claims_and_leaving_go_by_what_the_own_model_has_on_held_out_rows(proble
     assert run.final["requirement"].to_list() == RHO.tolist()
 
 
-def test_polls_go_by_held_out_rows(problem):
+def test_polls_use_held_out_rows(problem):
     _, held, _ = problem
     layers = random_layers((5, 4))
     run = go(problem, M.power_of_choice(d=7, m=3), 1, layers)

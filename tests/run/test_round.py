@@ -138,7 +138,7 @@ def test_in_warm_up_an_aligned_client_counts_by_its_importance():
 # --- bytes, decay, memory ------------------------------------------------------------------------
 
 
-def test_power_of_choice_counts_every_loss_it_was_told(fed):
+def test_power_of_choice_counts_every_reported_loss(fed):
     """d clients are polled: each gets the model and tells its loss, the chosen ones too."""
     run = muster.simulate(
         fed, M.power_of_choice(d=5, m=2), muster.models.Softmax(), 1, Local(steps=1)

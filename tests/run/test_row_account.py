@@ -91,7 +91,7 @@ def test_the_account_of_full_batches_is_the_closed_form():
     assert account.measure(0).tolist() == [0.0] * 3
 
 
-def test_each_client_has_noise_and_epsilon_of_its_own():
+def test_each_client_has_its_own_noise_and_epsilon():
     """The same noise costs the client with fewer rows more: each of them is drawn more often."""
     local = muster.Local(steps=5, batch_size=8, batches="poisson")
     method = muster.methods.fedavg()

@@ -62,7 +62,7 @@ def test_training_does_not_notice(fed):
         assert again.rounds[name].to_list() == [None] * 3 + [tuned.rounds[name][-1]]
 
 
-def test_a_resumed_run_is_tuned_alike(fed, tmp_path):
+def test_a_resumed_run_is_tuned_the_same_way(fed, tmp_path):
     class Stop(Exception):
         pass
 

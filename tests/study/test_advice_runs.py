@@ -63,7 +63,7 @@ def test_clients_that_contradict_each_other_stay_out():
     assert advice["0"].ways["with 1"].clear == "harm"
 
 
-def test_what_is_told_as_json_and_in_sentences(small_and_large):
+def test_advice_as_json_and_in_sentences(small_and_large):
     table = small_and_large.table
     assert table["clients"]["0"]["verdict"] == "join"
     assert len(table["clients"]["0"]["gain"]) == 3

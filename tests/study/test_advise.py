@@ -134,7 +134,7 @@ def test_of_a_client_with_one_class_nothing_is_concluded_and_nothing_tested():
     assert verdicts[0].verdict == "cannot tell"
 
 
-def test_without_any_way_nothing_is_told():
+def test_without_any_way_there_is_no_verdict():
     ((found,), _) = decide(trials({}, [1.0]))
     assert (found.verdict, found.way) == ("cannot tell", "")
 
@@ -159,7 +159,7 @@ def test_the_need_makes_the_variance_that_much_smaller(more):
     assert find_need(float("inf"), 10, 0.0, 100) == (None, None)
 
 
-def test_as_many_rows_as_needed_do_tell():
+def test_as_many_rows_as_needed_decide():
     gains = {("with everyone", 0): sample(0.1, 1.0, 100)}
     ((found,), _) = decide(trials(gains, [1.0]))
     assert found.verdict == "cannot tell"

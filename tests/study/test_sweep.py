@@ -148,7 +148,7 @@ def test_values_that_are_equal_and_mean_different_things_are_cells_of_their_own(
     assert done.summary("loss").height == 4
 
 
-def test_what_is_not_finished_is_said_wherever_it_is_shown(tmp_path, monkeypatch):
+def test_unfinished_cells_are_marked_wherever_they_are_shown(tmp_path, monkeypatch):
     real, ran = units.run_unit, []
 
     def stop_at_second(unit):
@@ -167,7 +167,7 @@ def test_what_is_not_finished_is_said_wherever_it_is_shown(tmp_path, monkeypatch
     assert "not finished: 2 of 8 runs" in page
 
 
-def test_parts_reach_all_methods_and_what_only_some_go_by_those_alone():
+def test_parts_reach_all_methods_and_what_only_some_use_those_alone():
     base = {**BASE, "methods": ["fedavg", "qffl", "fedalign"]}
     over = {"method.invite": ["full", {"kind": "sample", "m": 2}], "method.warmup": [0, 1]}
     last = sweep.plan_sweep(base, over).cells[-1].chosen

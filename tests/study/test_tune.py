@@ -214,7 +214,9 @@ def test_a_measure_that_is_not_taken_is_found_before_anything_runs(monkeypatch):
         muster.tune(BASE, {**TUNE, "measure": "gm_appeal_test"}, jobs=1)
 
 
-def test_what_was_drawn_of_a_larger_grid_is_said_and_seeds_that_were_tuned_on_are_refused(tmp_path):
+def test_the_share_drawn_of_a_larger_grid_is_stated_and_seeds_that_were_tuned_on_are_refused(
+    tmp_path,
+):
     done = muster.tune(BASE, {**TUNE, "methods.align.epsilon": [0.1, 0.2, 0.4]}, tmp_path, jobs=1)
     out = io.StringIO()
     Console(file=out, width=120).print(done)
@@ -387,7 +389,7 @@ def test_a_method_with_nothing_to_tune_takes_nothing_from_the_others():
     assert tried["fedavg"] == [{}]
 
 
-def test_ties_are_said_and_the_first_of_the_grid_is_chosen():
+def test_ties_are_reported_and_the_first_of_the_grid_is_chosen():
     # Batches of more rows than there are, are all of them.
     base = {**BASE, "methods": ["fedavg"]}
     done = muster.tune(base, {"local.batch_size": [900, 800, 1], "seeds": [5]}, jobs=1)

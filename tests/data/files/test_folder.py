@@ -166,7 +166,7 @@ def test_labels_are_numbered_as_classes_say(here):
     assert client(load("n", test_fraction=0, classes=[-1, 1]), 0)[1].tolist() == [0, 1, 0, 1]
 
 
-def test_labels_too_large_for_numbers_are_names_and_large_ones_are_told_apart(here):
+def test_labels_too_large_for_numbers_are_names_and_large_ones_stay_distinct(here):
     one, other = 2**53, 2**53 + 1  # the same as float64
     Path("t.csv").write_text(f"a,label\n1,{one}\n2,{other}\n3,{one}\n")
     fed = load("t.csv", test_fraction=0, classes=[one, other])

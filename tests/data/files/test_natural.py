@@ -9,7 +9,7 @@ from muster.data import from_folder
 from muster.data.files.assembly import natural_key
 
 
-def test_numbers_in_names_go_by_size_however_long_they_are():
+def test_numbers_in_names_are_sorted_by_size_however_long_they_are():
     names = ["c10", "c9", "c09", "c" + "9" * 5000, "c0", "b"]
     assert sorted(names, key=natural_key) == ["b", "c0", "c09", "c9", "c10", "c" + "9" * 5000]
 

@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "clinics"
 
 
-def test_levels_are_those_of_everybody_and_what_is_missing_is_told(folder):
+def test_levels_are_those_of_everybody_and_missing_values_are_counted(folder):
     with pytest.warns(muster.MusterWarning, match="features need scaling"):
         fed = muster.Federation.from_folder(folder, **HOW)
     assert fed.columns == (
@@ -108,7 +108,7 @@ def test_what_a_model_takes_survives_being_written_down():
         ({"missing": None, "features": ("pain",)}, "column 'pain', row 2: is missing; fill it in"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(folder, how, says):
+def test_impossible_settings_are_refused_in_one_line(folder, how, says):
     with pytest.raises(muster.MusterError, match=says):
         muster.Federation.from_folder(folder, **{**HOW, **how})
 
@@ -127,7 +127,7 @@ def test_a_priority_scale_is_that_of_the_priority_clients(folder):
     )
 
 
-def test_what_is_missing_from_arrays_of_a_table_without_holes_is_said(tmp_path):
+def test_missing_values_in_arrays_of_a_complete_table_are_refused(tmp_path):
     rows = "".join(f"{i},{i % 3},{i % 2}\n" for i in range(20))
     (tmp_path / "t.csv").write_text("a,b,label\n" + rows)
     fed = muster.Federation.from_folder(tmp_path / "t.csv", scale="pooled")

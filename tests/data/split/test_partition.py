@@ -277,7 +277,7 @@ def test_hold_out_takes_from_every_class(mine: list[list[int]], fraction: float,
             assert held[before == 1].sum() == 0, "a single row is there to be learned"
 
 
-def test_hold_out_draws_each_row_of_a_class_alike() -> None:
+def test_hold_out_draws_each_row_of_a_class_with_equal_probability() -> None:
     """Four rows of a rare class among 40, a quarter held out: each in a quarter of the draws."""
     labels = np.array([1] * 4 + [0] * 36)
     drawn = np.zeros(40)

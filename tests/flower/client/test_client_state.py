@@ -30,7 +30,7 @@ def ordered_alike(one, other):
     ]
 
 
-def test_a_diary_read_from_its_folder_keeps_the_order_of_the_module(tmp_path):
+def test_a_client_state_read_from_its_folder_keeps_the_order_of_the_module(tmp_path):
     new = {part: {n: t[0] for n, t in of_model(0.0).items()} for part in ("own", "control")}
     ClientState(RecordDict(), "run", 0, torch.float32, tmp_path).put_memory(
         1, {part: of_model(1.0) for part in new}

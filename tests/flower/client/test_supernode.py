@@ -49,7 +49,7 @@ def test_objects_that_never_come_are_waited_for_so_long(as_before):
     assert pull_and_inflate_object_from_tree.__kwdefaults__["max_time"] == 0.0
 
 
-def test_another_version_of_flower_is_said(monkeypatch):
+def test_another_version_of_flower_is_named(monkeypatch):
     monkeypatch.setattr(inflatable_utils, "pull_objects", lambda: None)
     with pytest.raises(muster.MusterError, match=r"pull_objects has no max_time; install flwr"):
         supernode.set_pull_timeout(1.0)

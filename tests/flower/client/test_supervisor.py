@@ -61,7 +61,9 @@ def test_keys_of_secure_sums_are_kept_as_the_others(options, tmp_path):
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_work_is_said_before_anything_is_started(options, case, monkeypatch):
+def test_settings_that_cannot_work_are_refused_before_anything_is_started(
+    options, case, monkeypatch
+):
     change, message = BAD[case]
     monkeypatch.setattr(subprocess, "Popen", None)
     with pytest.raises(muster.MusterError, match=message):
@@ -73,7 +75,7 @@ def test_sound_settings_pass_and_the_memory_is_the_owners_alone(options, tmp_pat
     assert (tmp_path / "memory").stat().st_mode & 0o777 == 0o700
 
 
-def test_the_supernode_is_told_nothing_of_the_data(options, tmp_path):
+def test_the_supernode_gets_nothing_about_the_data(options, tmp_path):
     supernode, worker = Supervisor(options, print)._processes(b"secret")
     line = " ".join(supernode.command())
     assert "north.csv" not in line
@@ -106,7 +108,7 @@ def test_a_process_that_ends_is_started_again_after_a_pause(tmp_path, monkeypatc
     process.stop()
 
 
-def test_it_is_told_what_it_needs_on_its_standard_input(tmp_path):
+def test_it_gets_its_settings_on_standard_input(tmp_path):
     log = tmp_path / "log"
     code = f"import sys; open({str(log)!r}, 'w').write(sys.stdin.read())"
     process = RestartingProcess("worker", lambda: python(code), b'{"secret": 1}')
@@ -149,7 +151,7 @@ def test_killed_processes_come_back_and_all_end_together(options, tmp_path, monk
             os.kill(int(path.name.split("-")[1]), 0)
 
 
-def test_being_told_to_end_ends_it():
+def test_a_signal_to_end_ends_it():
     code = (
         "import os, signal, threading\nfrom muster.flower.client.supervisor import set_on_signal\n"
         "ended = threading.Event()\n"

@@ -155,7 +155,7 @@ def test_a_server_that_names_code_in_its_terms_runs_nothing(case, sealed, tmp_pa
     assert not mark.exists()
 
 
-def test_what_is_said_of_data_stays_in_the_nodes_log(case, tmp_path, capsys):
+def test_messages_about_data_stay_in_the_nodes_log(case, tmp_path, capsys):
     file = tmp_path / "own.csv"
     file.write_text("a,label\n1,0\nJane Doe,1\n")
     reply = case.answer(case.messages[0], **{"data-path": str(file)})
@@ -172,7 +172,7 @@ def test_data_that_everybody_can_read_is_not_opened(case, tmp_path, sealed, monk
     assert "everybody on this machine can read or change it" in capsys.readouterr().out
 
 
-def test_any_other_error_is_told_by_its_kind_too(case, monkeypatch, capsys):
+def test_any_other_error_is_reported_by_its_kind_too(case, monkeypatch, capsys):
     def fails(*_):
         raise RuntimeError("row 3: Jane Doe")
 

@@ -124,7 +124,7 @@ def test_arrays_are_scaled_together_too(tmp_path):
     assert real.recipe.inputs.scaler.mean[0] > 40
 
 
-def test_where_the_terms_say_nothing_of_files_rows_are_the_simulators(tmp_path):
+def test_where_the_terms_do_not_describe_files_rows_are_the_simulators(tmp_path):
     data = {"name": "digits", "clients": 3, "priority": 2}
     case = Handed(tmp_path, {"data": data, "network": {"enrolment_timeout": 0.2}})
     assert all(owner["data-path"].endswith(".npz") for owner in case.given.owners)

@@ -46,7 +46,7 @@ def test_strangers_have_no_name(named):
     assert moves.filter(moves["client"] == -1)["name"].to_list() == [None]
 
 
-def test_the_model_is_asked_once_its_scale_is_said(named, tmp_path):
+def test_the_model_predicts_once_its_scale_is_given(named, tmp_path):
     run = named.run()
     x, _ = named.fed.train.client(0)
     for ask in (run, store.load(named.folder / "run")):

@@ -247,7 +247,7 @@ def test_a_summary_that_cannot_be_is_refused(change, said):
         read_summary(message, "north", 0, ways, records)
 
 
-def test_a_node_without_a_folder_of_its_own_tells_nothing(tmp_path):
+def test_a_node_without_its_own_folder_sends_nothing(tmp_path):
     case = Hospitals(tmp_path)
     del case.nodes[0].config["memory-path"]
     with pytest.raises(muster.MusterError, match="start it with --memory FOLDER"):

@@ -79,7 +79,7 @@ def test_private_keys_that_others_can_read_are_refused(street):
         check_key(street / "nothing")
 
 
-def test_data_that_everybody_can_read_is_refused_and_a_group_is_said(street):
+def test_data_that_everybody_can_read_is_refused_and_a_group_is_named(street):
     assert check_data(file(street, 0o600)) == ""
     assert "its group can read it" in check_data(file(street, 0o640))
     for mode in (0o644, 0o604, 0o602):

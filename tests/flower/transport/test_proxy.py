@@ -189,7 +189,7 @@ def test_nothing_of_a_request_is_read_unless_a_registered_key_has_signed_it(door
     assert door.superlink.asked == []
 
 
-def test_a_clock_that_is_off_is_said_with_what_is_allowed(door):
+def test_a_wrong_clock_is_reported_with_what_is_allowed(door):
     status, text = door.ask("/v1/fleet/get-run", signed=NODE.headers(fast=7))
     why = "this node's clock is 7 s fast, and less than 5 s is allowed; set it (by NTP)"
     assert (status, FlowerError.from_json(text.decode()).message) == (400, why)
@@ -281,7 +281,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):
     assert door.ask("/v1/fleet/get-run")[0] == 503
 
 
-def test_a_superlink_that_is_down_is_said_once_and_nodes_try_again():
+def test_a_superlink_that_is_down_is_reported_once_and_nodes_try_again():
     class Flaky(httpx.AsyncBaseTransport):
         def __init__(self, way):
             self.up, self.way = False, way

@@ -160,7 +160,7 @@ def test_whatever_an_answer_raises_is_its_senders_failure(setup, error):
 # Forged answers.
 
 
-def test_every_question_has_a_nonce_of_its_own(setup):
+def test_every_request_has_another_nonce(setup):
     case = setup(FEDALIGN, rounds=2)
     grid = case.grid()
     case.run(grid)
@@ -251,7 +251,7 @@ class Withholding(LocalGrid):
         return found
 
 
-def test_a_withheld_answer_costs_patience_once_and_only_its_sender(setup):
+def test_a_withheld_answer_costs_one_timeout_and_only_its_sender(setup):
     case = setup(**QUICK)
     grid = case.grid(grid=Withholding)
     began = time.monotonic()
@@ -276,7 +276,7 @@ def test_an_answer_that_was_announced_and_is_lost_is_not_waited_for(setup):
     assert set(reasons) == {"failed: announced an answer that never came"}
 
 
-def test_messages_live_longer_than_patience(setup):
+def test_messages_live_longer_than_the_timeout(setup):
     case = setup(**QUICK)
     grid = case.grid()
     case.run(grid)

@@ -135,7 +135,7 @@ def test_a_seed_that_diverged_leaves_its_cell_undecided(lost):
     assert judge(over, gone, [], "").word == "undecided: 1 of 3 seeds diverged"
 
 
-def test_panels_that_were_not_run_are_said():
+def test_panels_that_were_not_run_are_named():
     frame = runs({"a": [1.0, 1.1], "b": [0.0, 0.101]}, "fmnist")
     asked = claim({"method": "a"}, {"method": "b"}, panels=["fmnist", "emnist", "cifar10"])
     assert judge(asked, frame, [], "").word == "holds on fmnist; emnist, cifar10 not run"
@@ -170,7 +170,7 @@ def test_equal_numbers_are_not_unclear_and_refute_what_is_claimed_of_every_cell(
         ("about", 0.5, 2.0, "different", "does not hold: it clearly differs"),
     ],
 )
-def test_what_is_against_a_claim_is_said_as_it_is(relation, margin, b, answer, word):
+def test_findings_against_a_claim_are_stated(relation, margin, b, answer, word):
     # Ahead by 0.2 where 0.5 is claimed is less than that, and not the opposite.
     frame = runs({"a": [1.0, 1.01, 0.99], "b": [b, b + 0.011, b - 0.01]})
     asked = claim({"method": "a"}, {"method": "b"}, **{"is": relation, "margin": margin})
@@ -194,7 +194,7 @@ def test_cells_of_the_same_differences_are_one_test():
     assert verdict.word == "undecided: no cell is clear among 3 (2 by themselves for it)"
 
 
-def test_cells_of_one_panel_are_said_together_and_sides_by_name():
+def test_cells_of_one_panel_are_listed_together_and_sides_by_name():
     frame = pl.concat(
         [runs({"a": [1.0, 1.1], "b": [0.0, 0.101], "c": [0.1, 0.201]}, p) for p in ("x", "y")]
         + [runs({"a": [1.0, 1.1], "b": [2.0, 2.101], "c": [2.1, 2.201]}, "z")]
@@ -212,7 +212,7 @@ def test_cells_of_one_panel_are_said_together_and_sides_by_name():
     assert compute_findings(lead, frame, [])[0].names == ("a less b, x", "a less b, y")
 
 
-def test_who_took_part_is_said():
+def test_who_took_part_is_stated():
     frame = runs({"a": [1.0, 1.1, 1.2], "b": [0.0, 0.1, 0.2]})
     took = frame.with_columns(
         admitted_nonpriority=pl.when(pl.col("method") == "a").then(3.0).otherwise(0.0),
@@ -300,7 +300,7 @@ def test_two_measures_can_be_correlated_over_the_methods():
     assert found.names == ("correlation over methods", "")
 
 
-def test_one_seed_decides_nothing_and_what_was_not_run_is_said():
+def test_one_seed_decides_nothing_and_what_was_not_run_is_named():
     one = judge(claim({"method": "a"}, {"method": "b"}), runs({"a": [1.0], "b": [0.0]}), [], "")
     assert one.word == "undecided: no clear difference"
     none = judge(claim({"method": "a"}, {"method": "b"}), None, [], "get it")

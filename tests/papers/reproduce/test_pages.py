@@ -192,7 +192,7 @@ def test_numbers_lose_no_digit(interval, scale, said):
     assert pages.format_interval(interval, scale) == said
 
 
-def test_bytes_are_told_as_kilobytes_and_what_a_cell_came_to_is_marked():
+def test_bytes_are_shown_as_kilobytes_and_the_verdict_of_a_cell_is_marked():
     one = Finding(
         {"k": 1}, "bytes_up", ("a", "b"), *[Interval(2000.0, 100.0)] * 3, (1900.0, 2100.0), True,
         "holds", True,
@@ -230,7 +230,7 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
     assert main(["reproduce", "fig6"]) == 0
 
 
-def test_the_command_that_gets_data_is_said_once(tmp_path, monkeypatch):
+def test_the_command_that_gets_data_is_printed_once(tmp_path, monkeypatch):
     monkeypatch.setattr(run_panels, "locate", lambda entry: None)
     experiment = next(experiment for experiment in EXPERIMENTS if experiment.id == "fig3")
     with pytest.raises(run_panels.DataMissing) as error:

@@ -151,7 +151,7 @@ def test_evaluations_are_kept_where_something_is_counted_in_every_round():
     assert few.filter(pl.col("seed") == 1)["round"].max() == 100
 
 
-def test_tuning_is_told_of_and_its_time_counted(tmp_path):
+def test_tuning_is_described_and_its_time_counted(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(FILE.replace("rounds = 60", "rounds = 4").replace(
         "[panels.low]", '[panels.low]\n[panels.low.tune]\n"local.lr" = [0.05, 0.1]\nseeds = [9]'
@@ -177,7 +177,7 @@ def test_tuning_is_told_of_and_its_time_counted(tmp_path):
     assert found.seconds == pytest.approx(spent, abs=0.11)
 
 
-def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(experiment, ran):
+def test_results_of_an_earlier_file_are_marked_and_seeds_are_counted(experiment, ran):
     _, found = ran
     assert "earlier" not in pages.describe_runs(experiment, found)
     old = {
@@ -245,7 +245,7 @@ def test_panels_of_the_same_name_are_kept_apart(experiment, ran, tmp_path, monke
     )
 
 
-def test_what_is_swept_next_to_the_rounds_has_rows_of_its_own(experiment, ran, tmp_path):
+def test_what_is_swept_next_to_the_rounds_has_separate_rows(experiment, ran, tmp_path):
     _, found = ran
     over = Drawing(("loss",), panels=("swept",))
     cells = list_cells(over, found.frame, found.keys)
@@ -284,7 +284,7 @@ def test_methods_are_points_by_two_measures_and_differences_a_map_over_two_keys(
         read_drawing({"measures": ["loss"], "x": "a.x", "y": "a.y"}, [])
 
 
-def test_a_check_that_fails_is_said(experiment, ran):
+def test_a_check_that_fails_is_reported(experiment, ran):
     _, found = ran
     assert pages.find_faults(experiment, found) == []
     wrong = PaperClaim.of(
@@ -358,7 +358,7 @@ BASE = {
 }
 
 
-def test_every_score_is_kept_and_the_choice_can_be_said():
+def test_every_score_is_kept_and_the_choice_can_be_stated():
     over = {"method.epsilon": [0.1, 0.4], "seeds": [7, 8]}
     done = muster.tune(BASE, over, jobs=1)
     rows = tomllib.loads(tomli_w.dumps({"rows": panel_results.record_tuning(done)}))["rows"]
@@ -374,7 +374,7 @@ def test_every_score_is_kept_and_the_choice_can_be_said():
     )
 
 
-def test_nothing_is_said_where_nothing_was_tuned():
+def test_nothing_is_reported_where_nothing_was_tuned():
     assert panel_results.describe_tuning([]) == ""
 
 
@@ -393,7 +393,7 @@ def test_nothing_is_said_where_nothing_was_tuned():
         ("border-appeal", "5 asked", {"MaxFL": ["local.lr"], "FedAvg": ["local.lr"]}),
     ],
 )
-def test_settings_said_to_be_of_table1s_tuning_are(experiment, panel, settings):
+def test_settings_marked_as_from_table1s_tuning_are(experiment, panel, settings):
     kept = panel_results.load(find_checkout() / RESULTS, "table1")
     assert kept is not None
     chosen = {row["method"]: row for row in kept.provenance["fmnist"].tuning if row["chosen"]}

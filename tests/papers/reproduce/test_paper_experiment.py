@@ -44,7 +44,7 @@ def test_every_panel_is_a_configuration_that_can_run(id, size):
 
 
 @pytest.mark.parametrize("id", EXPERIMENTS)
-def test_claims_checks_and_figures_speak_of_what_is_run(id):
+def test_claims_checks_and_figures_refer_to_what_is_run(id):
     experiment = EXPERIMENTS[id]
     panels = [p for one in (id, *experiment.uses) for p in EXPERIMENTS[one].panels()]
     labels = {m.get("label", m["name"]) for p in panels for m in p.config["methods"]}
@@ -141,7 +141,7 @@ def test_a_claim_about_a_round_that_is_not_measured_is_refused(tmp_path):
         read_experiment(tmp_path / "fig2.toml")
 
 
-def test_claims_and_figures_speak_of_an_experiments_own_panels_unless_they_say_so():
+def test_claims_and_figures_refer_to_an_experiments_own_panels_unless_they_say_so():
     experiment = find_experiment("fig9")
     assert experiment.uses == ("fig1",)
     by_id = {claim.id: claim for claim in experiment.claims}
@@ -168,7 +168,7 @@ def test_a_file_written_wrong_is_one_line(tmp_path, text, said):
     assert str(error.value).startswith("x.toml: ")
 
 
-def test_an_unknown_experiment_is_told_the_nearest():
+def test_an_unknown_experiment_suggests_the_nearest():
     with pytest.raises(MusterError, match="unknown experiment 'fig11'"):
         find_experiment("fig11")
 

@@ -80,7 +80,7 @@ def test_a_schedule_that_ends_at_0_is_named_as_such(corollary2, drawn):
     assert f"eps_t: {ENDS}" in [text.get_text() for text in legend.get_texts()]
 
 
-def test_appeal_is_drawn_by_powers_of_ten_and_heterogeneity_is_said(toy, drawn):
+def test_appeal_is_drawn_by_powers_of_ten_and_heterogeneity_is_labelled(toy, drawn):
     fig, caption = drawn(toy)
     rows = [fig.axes[i : i + 3] for i in range(0, len(fig.axes), 3)]
     assert len(rows) == 4

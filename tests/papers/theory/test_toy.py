@@ -66,7 +66,7 @@ def test_forming_w_loses_the_appeal():
     assert toy.appeals(model.points(), means, errors).mean() == 0
 
 
-def test_three_clients_two_alike_and_a_stranger():
+def test_three_clients_two_equal_and_one_apart():
     """MaxFL serves the two as if the stranger were not there; FedAvg serves nobody."""
     near, far = (toy.appeal_curve([g], clients=3) for g in (0.0, 400.0))
     alone = toy.appeal_curve([0.0]).maxfl[0]
@@ -90,7 +90,7 @@ def test_lemma_2_1_fails_for_three_clients_equally_spaced():
     assert got > toy.lemma_2_1(0.25, 400.0)
 
 
-def test_three_clients_two_alike_share_a_minimum():
+def test_three_clients_two_equal_ones_share_a_minimum():
     (w,) = minima.pick(
         minima.local_minima([[-0.3, 0.3, 5.0]]), "global", generator(0, "t")
     ).points()

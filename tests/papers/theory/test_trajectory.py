@@ -83,7 +83,7 @@ def test_from_another_start(fed, constants):
     assert np.abs(away.models[1] - constants.w_star).max() > 0.05
 
 
-def test_batches_are_drawn_anew_in_every_step(constants):
+def test_batches_are_drawn_again_in_every_step(constants):
     """As eq. 37 needs it: from one shuffle, a batch is told by those before it."""
     assert trajectory.theorem_local(constants, 4, 10).batches == "independent"
 

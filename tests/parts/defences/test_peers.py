@@ -70,7 +70,7 @@ def test_copies_do_not_vouch_for_one_another():
     assert find_kin(cosines(copied), 0.999, np.zeros(9))[0].tolist() == [True] * 5 + [False] * 4
 
 
-def test_effects_are_in_median_ones_and_nobody_speaks_too_loud():
+def test_effects_are_in_median_ones_and_nobodys_vote_is_too_large():
     words = np.full((4, 6), 0.5)
     words[1] += 0.1  # without the first: worse, so it helps
     words[2] -= 0.2  # without the second: better

@@ -222,6 +222,6 @@ def test_buckets_are_drawn_by_seed_and_round():
         (lambda: NormBound(0.0), "most: 0.0; allowed"),
     ],
 )
-def test_what_cannot_be_is_said(make, message):
+def test_impossible_settings_are_refused(make, message):
     with pytest.raises(muster.MusterError, match=message):
         make()

@@ -86,7 +86,7 @@ def test_nothing_sent_from_outside_passes_the_bound(sent, shares, variance):
     np.testing.assert_array_equal(found.replies.models["w"][:4], root)
 
 
-def test_a_turned_sign_is_unlike_and_an_honest_update_is_alike():
+def test_a_turned_sign_is_unlike_and_an_honest_update_is_like():
     draw = np.random.default_rng(1)
     kinds = draw.normal(size=(4, 30))
     root = np.repeat(kinds, 2, 0) + 0.3 * draw.normal(size=(8, 30))
@@ -135,7 +135,7 @@ def choose(words, share=(0.5,), audit=AUDIT):
     return audit.choose_group(np.asarray(words), np.ones(n), np.array(share), np.zeros(n))[0]
 
 
-def test_no_priority_client_lets_a_group_in_alone_and_half_must_speak():
+def test_no_priority_client_admits_a_group_alone_and_half_must_vote():
     words = np.array([[1.0] * 25, [0.8] * 25, [0.9] * 25])
     words[2, 0] = -1e9
     assert choose(words, (0.3,)) is None, "half of the gain is lost by 0.3 of the step"

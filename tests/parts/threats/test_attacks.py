@@ -195,7 +195,7 @@ def test_honest_weights_are_those_of_an_honest_round(fed):
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
-def test_attackers_who_stay_are_in_the_pool_whatever_they_make_of_the_model(fed, engine):
+def test_attackers_who_stay_are_in_the_pool_whatever_their_loss(fed, engine):
     """From round 3 on the model meets nobody's requirement: honest clients leave, and so do
     attackers unless they stay. Honesty would have taken them out of the pool."""
     strict = federation(
@@ -218,7 +218,7 @@ def test_attackers_who_stay_are_in_the_pool_whatever_they_make_of_the_model(fed,
     assert (gains.filter(pl.col("round") <= 2)["honest_weight"] > 0).all()
 
 
-def test_every_attack_can_be_told_to_stay():
+def test_every_attack_has_an_option_to_stay():
     every = registry.kinds(attacks.Attack)
     assert len(every) >= 5
     for kind in every:

@@ -96,7 +96,7 @@ def test_names_are_text_and_never_code():
     assert [m["label"] for m in data["methods"]] == NASTY[:2]
 
 
-def test_a_notebook_gets_the_answer_and_a_frame_of_its_own(runs):
+def test_a_notebook_gets_the_answer_and_a_separate_frame(runs):
     text = render_inline(runs)
     assert text.startswith("<p><b>")
     assert 'sandbox="allow-scripts allow-downloads"' in text
@@ -298,7 +298,7 @@ def test_attackers_have_their_section():
     assert "attackers" in data_of(text)["sections"]
 
 
-def test_the_band_is_drawn_of_what_clients_said(runs):
+def test_the_band_is_drawn_from_reported_losses(runs):
     run = runs["fedalign"][0]
     made = data_of(render_page(Content(runs)))["sections"]["band"]["runs"]["0/0"]
     codes = unpacked(made["loss"]["codes"], np.uint16, (len(made["clients"]), 6))
@@ -313,7 +313,7 @@ def test_a_thousand_clients_by_five_hundred_rounds_stay_small():
     assert len(text.encode()) < 3_000_000
 
 
-def test_runs_that_do_not_fit_are_left_out_and_it_is_said(monkeypatch):
+def test_runs_that_do_not_fit_are_left_out_with_a_note(monkeypatch):
     monkeypatch.setattr(participation_sections, "CLIENT_BYTES", 1200)
     seeds = [big_run(40, 60, seed=s) for s in range(3)]
     made = participation_sections.render_participation(Content({"a": seeds}))

@@ -133,7 +133,7 @@ def test_runs_without_a_helper_or_a_common_model_have_no_picture(fed):
         assert "No method here asked a helper" in made.body
 
 
-def test_long_runs_are_thinned_and_it_is_said():
+def test_long_runs_are_thinned_with_a_note():
     made = weight_sections.render_helpers(Content({"a": [big_run(6, 900)]}))
     assert len(made.data["runs"]["0/0"]["x"]) <= 401
     assert "One round in 3 is drawn." in made.body
