@@ -71,7 +71,7 @@ def test_a_page_for_one_site_has_no_number_of_another(clinics, tmp_path, monkeyp
     assert list(alone["clients"]) == ["south"]
 
 
-def test_an_advice_is_rendered_again_from_its_folder(clinics, tmp_path, monkeypatch, capsys):
+def test_advice_is_rendered_again_from_its_folder(clinics, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     out = run([clinics, *FEW, "--name", "d"], capsys)
     folder = tmp_path / "runs" / "d"
@@ -89,7 +89,7 @@ def test_an_advice_is_rendered_again_from_its_folder(clinics, tmp_path, monkeypa
     for words, said in (
         (["report", "runs/d", "--for", "west"], "unknown client 'west'"),
         (["advise", "runs/d", "--rounds", "3"], "it takes no other keys"),
-        (["report", "runs/d/alone-seed0", "--for", "south"], "only an advice has pages"),
+        (["report", "runs/d/alone-seed0", "--for", "south"], "only advice has pages"),
     ):
         assert main(words) == 2
         assert said in capsys.readouterr().err
@@ -140,7 +140,7 @@ def test_a_comparison_that_was_run_is_advice_too(tmp_path, monkeypatch, capsys):
         (["heart", "--seeds", "2"], "seeds: 2; allowed: whole numbers from 3"),
         (["heart", "--jobs", "0"], "--jobs: 0"),
         (["heart", "--nosuch", "1"], "unknown key 'nosuch'"),
-        (["heart", "--privacy.epsilon", "1"], "privacy: an advice trains without noise"),
+        (["heart", "--privacy.epsilon", "1"], "privacy: advice comes from runs without noise"),
         (["heart", "--pairs", "many"], "--pairs: 'many'; allowed: whole numbers from 0"),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_run_takes_fewer_rounds_than_its_file_reports_at(here, capsys):
     assert len(muster.load("runs/demo").rounds) == 2
 
 
-def test_a_run_is_not_gone_on_with_as_a_comparison_nor_the_reverse(here, capsys):
+def test_a_run_is_not_resumed_as_a_comparison_nor_the_reverse(here, capsys):
     flags = ["--data", "digits", "--data.clients", "4", "--rounds", "1", "--seeds", "1"]
     assert main(["run", *flags, "--name", "one"]) == 0
     assert main(["compare", *flags, "--name", "several"]) == 0

@@ -302,7 +302,7 @@ def test_what_the_work_is_run_on_and_the_task_reach_the_run(tmp_path, monkeypatc
     assert {w.dtype for w in first[0].weights.values()} == {np.dtype("float64")}
 
 
-def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
+def test_a_comparison_made_with_another_dtype_is_not_resumed(tmp_path):
     fed = muster.data.digits(clients=4)
     args = (fed, [muster.methods.fedavg()], muster.models.Softmax(), 1)
     muster.compare(*args, seeds=1, folder=tmp_path / "x", dtype="float64")

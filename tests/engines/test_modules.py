@@ -271,12 +271,12 @@ def test_several_inputs_are_one_row_that_the_module_takes_apart():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda j: j.rows(tokens=[[1, 2]]), r"joined: \['tokens'\]; give tokens, numbers"),
+        (lambda j: j.rows(tokens=[[1, 2]]), r"inputs: \['tokens'\]; give tokens, numbers"),
         (lambda j: j.rows(tokens=[[1, 2]], numbers=[[1.0]]), r"numbers: shape \(1, 1\); .*1, 3"),
         (lambda j: j.rows(tokens=[[1.5, 2]], numbers=[[1.0] * 3]), "tokens: float64 .*give tokens"),
         (lambda j: j.split(torch.zeros(1, 4)), "rows of 4 numbers; its inputs have 5"),
         (lambda j: muster.models.MultiInput({"a": (1,)}, ("b",)), "whole: 'b' is no input"),
-        (lambda j: muster.models.MultiInput({}), "joined: no inputs"),
+        (lambda j: muster.models.MultiInput({}), "inputs: none"),
     ],
 )  # fmt: skip
 def test_inputs_that_do_not_fit_are_refused(call, message):

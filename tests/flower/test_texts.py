@@ -78,7 +78,7 @@ def test_a_federation_of_texts_is_the_simulated_one(tmp_path, capsys):
     reviews(9, 4).select("review").write_csv(tmp_path / "new.csv")
     words = ["predict", str(tmp_path / "run"), str(tmp_path / "new.csv")]
     assert main(words) == 2
-    assert "by what its nodes have, which is code of yours" in capsys.readouterr().err
+    assert "by what its nodes have, your own code" in capsys.readouterr().err
     assert main([*words, "--tokenizer", "mine:tokens"]) == 0
     said = pl.read_csv(capsys.readouterr().out.encode())
     assert said["prediction"].is_in(["no", "yes"]).all()

@@ -65,7 +65,7 @@ def test_a_figure_that_is_a_link_leaves_its_target_as_it_was(base, tmp_path, mon
     assert (tmp_path / "run" / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_checkpoints_that_are_a_link_are_not_gone_on_with(here, capsys):
+def test_checkpoints_that_are_a_link_are_not_resumed(here, capsys):
     shutil.move(here / "runs" / "killed" / "checkpoints", here / "elsewhere")
     (here / "runs" / "killed" / "checkpoints").symlink_to(here / "elsewhere")
     before = sorted(p.name for p in (here / "elsewhere").rglob("*"))

@@ -101,7 +101,7 @@ def test_processes_need_no_executor():
 
 def test_a_scheduler_that_does_not_answer_is_one_line(monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask: pip install 'muster-fl[dask]'")
-    monkeypatch.setattr("muster.study.executors.PATIENCE", "1s")
+    monkeypatch.setattr("muster.study.executors.TIMEOUT", "1s")
     with (
         pytest.raises(MusterError, match=r"no Dask scheduler answers at 127\.0\.0\.1:9"),
         open_executor("dask://127.0.0.1:9"),

@@ -146,7 +146,7 @@ def read_table(arguments: argparse.Namespace) -> Table:
             f"use muster federate {name} --advise --app DIR"
         )
     if "privacy" in table or any(key.split(".")[0] == "privacy" for key in arguments.keys):
-        raise MusterError("privacy: an advice trains without noise, and says so; leave it out")
+        raise MusterError("privacy: advice comes from runs without noise; leave it out")
     for key in ("method", "methods", "requirement"):
         table.pop(key, None)  # which methods, and what each requires, is the advice's own question
     return override(table, sorted(arguments.keys.items(), key=lambda flag: flag[0].count(".")))

@@ -53,7 +53,7 @@ def add_arguments(parser: CommandParser) -> None:
     add_configuration(parser)
     add_flags(
         parser,
-        ("--local", "N", "N clients on this machine, all set up"),
+        ("--local", "N", "run N clients on this machine"),
         ("--app", "DIR", "write the app that `flwr run` takes"),
     )
     text = "advise the clients: should each join? (docs/advise.md)"
@@ -149,9 +149,9 @@ def read_experiment(arguments: argparse.Namespace, clients: int | None) -> tuple
 
 
 def as_advice(table: Table, methods: list[str] | None) -> Table:
-    """Return a configuration with the methods of an advice in place of those it names."""
+    """Return a configuration with the methods of advice in place of those it names."""
     if methods:
-        raise MusterError("--method: an advice tries several that it knows; leave it out")
+        raise MusterError("--method: --advise chooses the methods to try; leave it out")
     table = {k: v for k, v in table.items() if k not in ("method", "requirement", "participation")}
     network = as_table("network", table["network"])
     seeds = as_seeds(table.pop("seeds", ADVICE["seeds"]))

@@ -32,7 +32,7 @@ def add_flags(parser: CommandParser, *flags: tuple[str, str, str], **options: An
 
 def add_trust_code(parser: CommandParser) -> None:
     """Add --trust-code, which lets code run that a folder of results names."""
-    text = "run code that the folder names by import path: it is your own"
+    text = "run code that the folder names by import path; only if it is your own"
     parser.add_flag("--trust-code", action="store_true", help=text)
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
         parser,
         ("--out", "FILE", "file to write (FOLDER/report.html)"),
         ("--title", "TEXT", "title of the page"),
-        ("--for", "NAME,...", "of an advice: pages of these clients alone, next to --out"),
+        ("--for", "NAME,...", "with advice: pages of these clients alone, next to --out"),
     )
     text = "released numbers of private runs alone (docs/privacy.md)"
     parser.add_flag("--public", action="store_true", help=text)
@@ -48,12 +48,12 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     sites = split_names(arguments)
     if len(folders) == 1 and is_advice(folders[0]):
         if arguments.public:
-            raise MusterError(f"--public: {folders[0]} is an advice, about single clients' rows")
+            raise MusterError(f"--public: {folders[0]} is advice, about single clients' rows")
         return report_advice(folders[0], Path(out), arguments.title or "", sites, console)
     found = load(folders[0]) if len(folders) == 1 else combine(folders)
     if sites:
         raise MusterError(
-            "--for: only an advice has pages for single clients; ask for one with muster advise"
+            "--for: only advice has pages for single clients; get it with muster advise"
         )
     if isinstance(found, Comparison) and not found.seeds:
         again = f"muster compare --resume {folders[0]}"
@@ -72,7 +72,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
 def report_advice(
     folder: Path, out: Path, title: str, sites: Sequence[str], console: Console
 ) -> int:
-    """Write the page of an advice again, or those of single clients."""
+    """Write the page of advice again, or those of single clients."""
     found = load_advice(folder)
     pages = [write_site_page(found, name, out.parent, title) for name in sites]
     pages = pages or [write_page(found, out, title)]

@@ -57,9 +57,9 @@ class Network:
         sum_keys: public keys of the clients for secure sums (written by `muster federate`)
         sum_owners: numbers of the clients' owners (the same)
         sum_roles: weights of the clients in the objective, 1 for priority (the same)
-        advice: number of seeds of an advice (`muster federate --advise`): nodes train by every
+        advice: number of seeds of `muster federate --advise`: nodes train by every
             method of the terms on each, and report what verdicts rest on; 0: none
-        advice_pairs: most clients of which an advice trains every pair
+        advice_pairs: most clients of which it trains every pair
     """
 
     precision: Precision = "exact"

@@ -190,8 +190,8 @@ class RankGroup:
                     raise MusterError(failure)
                 if time.monotonic() > end:
                     raise MusterError(
-                        f"spread: rank {r} of {self.size} has not come in {ARRIVAL:g} s; look at "
-                        "its machine, and start all of them again"
+                        f"spread: rank {r} of {self.size} has not connected in {ARRIVAL:g} s; "
+                        "look at its machine, and start all of them again"
                     )
                 time.sleep(0.02)
 
@@ -245,7 +245,7 @@ class RankGroup:
         why = self.watch.dead or f"another rank of {self.size} ended"
         return MusterError(
             f"spread: {why}, so this one ends too; start all ranks again: a run with checkpoints "
-            "goes on from the last one"
+            "resumes from the last one"
         )
 
 

@@ -63,7 +63,7 @@ class TextEncoder:
         if self.tokenizer is None:
             raise MusterError(
                 f"tokenizer: this run read its texts by {self.called or 'what its nodes have'}, "
-                "which is code of yours and is not kept with it; give it again: "
+                "your own code, which is not kept with it; give it again: "
                 "run.predict(..., tokenizer=...), or --tokenizer module:name"
             )
         encoded = np.full((len(texts), self.length), self.pad, np.int64)

@@ -122,7 +122,7 @@ def check_terms(text: str, agreed: str) -> None:
 
 
 def accept_training(sent: Table, given: Table) -> None:
-    """Take the terms of one training of an advice for those agreed on: one of their methods, under
+    """Take the terms of one training of advice for those agreed on: one of their methods, under
     any label, on one of their seeds."""
     seeds, methods = given["network"].get("advice"), sent.get("methods")
     if type(seeds) is not int or seeds < 1 or not isinstance(methods, list) or len(methods) != 1:
@@ -176,7 +176,7 @@ def check_private_network(chosen: Experiment) -> None:
         return
     if network.advice:
         refuse(
-            "an advice",
+            "advice",
             "summaries of clients' losses are released without noise",
             "ask for it without privacy, where owners agree to that",
         )

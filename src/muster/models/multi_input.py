@@ -41,7 +41,7 @@ class MultiInput:
 
     def __post_init__(self) -> None:
         if not self.shapes:
-            raise MusterError("joined: no inputs; give the shape of a row of each, by name")
+            raise MusterError("inputs: none; give the shape of a row of each, by name")
         for name in self.whole:
             if name not in self.shapes:
                 raise MusterError(f"whole: '{name}' is no input; {nearest(name, self.shapes)}")
@@ -54,7 +54,7 @@ class MultiInput:
     def rows(self, **inputs: ArrayLike) -> NDArray[Any]:
         """Return all inputs of some rows as one array, float32 unless one of them has float64."""
         if set(inputs) != set(self.shapes):
-            raise MusterError(f"joined: {sorted(inputs)}; give {', '.join(self.shapes)}")
+            raise MusterError(f"inputs: {sorted(inputs)}; give {', '.join(self.shapes)}")
         arrays = {name: np.asarray(inputs[name]) for name in self.shapes}
         count = len(next(iter(arrays.values())))
         for name, array in arrays.items():
@@ -76,7 +76,7 @@ class MultiInput:
         """Return the inputs in rows that hold all of them."""
         if x.shape[-1] != self.width:
             raise MusterError(
-                f"joined: rows of {x.shape[-1]} numbers; its inputs have {self.width}"
+                f"inputs: rows of {x.shape[-1]} numbers; its inputs have {self.width}"
             )
         pieces = torch.split(x, [math.prod(shape) for shape in self.shapes.values()], dim=-1)
         return tuple(

@@ -1,4 +1,4 @@
-"""The content of an advice: for each client its verdict, and the numbers of every way to take part.
+"""The content of advice: for each client its verdict, and the numbers of every way to take part.
 
 Here are the values, their JSON form, and the sentences in plain words; `html.advice` is the page.
 """
@@ -114,7 +114,7 @@ class ClientContent:
             parts.append(f"{join_words(self.helps)} clearly gains by training with it.")
         if self.thin:
             parts.append(
-                "Nearly all of its rows are of one class, so that its loss says nothing of the "
+                "Nearly all of its rows are of one class, so that its loss says little about the "
                 "others: it needs rows of those."
             )
         elif best is None or best.gain is None:
@@ -138,7 +138,7 @@ class ClientContent:
             )
         else:
             parts.append(
-                f"Best looked training {self.way}: {format_gain(best.gain)} of its loss "
+                f"Training {self.way} looked best: {format_gain(best.gain)} of its loss "
                 f"{self.alone.loss:.3f} alone, "
                 + ("which is clear, but little." if best.clear else "which may be chance.")
             )
@@ -226,7 +226,7 @@ class Advice:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Advice:
-        """Read an advice from JSON, without its runs."""
+        """Read advice from JSON, without its runs."""
         clients = table["clients"].items()
         return cls(
             {name: ClientContent.from_table(name, found) for name, found in clients},

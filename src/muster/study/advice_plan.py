@@ -1,4 +1,4 @@
-"""The trainings of an advice: which method runs for whom, and the ways that clients get by it.
+"""The trainings of advice: which method runs for whom, and the ways that clients get by it.
 
 In a simulation each is a run of a part of the federation; over a network, a run of nodes that have
 agreed to all of them.
@@ -25,7 +25,7 @@ PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 
 
 @dataclass(frozen=True)
 class Training:
-    """One training of an advice.
+    """One training of advice.
 
     Attributes:
         label: its name among all trainings
@@ -90,7 +90,7 @@ def find_first(ways: Sequence[str], clients: int) -> frozenset[str]:
 
 
 def describe_cost(clients: int, seeds: int, rounds: int, pairs: int = PAIRS) -> str:
-    """Return in a line what an advice takes, and what makes it cheaper."""
+    """Return in a line what advice takes, and what makes it cheaper."""
     each = len(list_trainings([str(k) for k in range(clients)], pairs))
     tried = f"{plural(clients * (clients - 1) // 2, 'pair')}, " if clients <= pairs else ""
     less = ["seeds", "rounds", *(["pairs"] if tried and clients > 2 else [])]

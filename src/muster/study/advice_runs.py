@@ -1,4 +1,4 @@
-"""The runs of an advice: every client alone, with each other one, with everyone, and by methods.
+"""The runs of advice: every client alone, with each other one, with everyone, and by methods.
 
 `advice_plan.list_trainings` has those of one seed. All take the same number of local steps from the
 same start. What counts is each client's loss on its own held-out rows.
@@ -64,7 +64,7 @@ OnSeed = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class AdvicePlan:
-    """The plan of an advice, as it is sent to workers.
+    """The plan of advice, as it is sent to workers.
 
     Attributes:
         data: a federation, or a function of the seed that returns one

@@ -1,4 +1,4 @@
-"""An advice in a folder: `advice.json`, and the runs behind it, which are a comparison.
+"""Advice in a folder: `advice.json`, and the runs behind it, which are a comparison.
 
 A real federation keeps each of its trainings in `trainings`, so that it can go on after a stop.
 """
@@ -18,16 +18,16 @@ from .comparison import get_run_folder, is_comparison, load_comparison, write_ma
 
 RESULT = "advice.json"
 TRAININGS = "trainings"
-COMPARED = "comparison"  # key of an advice that runs gave which were done for themselves
+COMPARED = "comparison"  # key of advice that runs gave which were done for themselves
 
 
 def is_advice(folder: Path) -> bool:
-    """Return True if a folder holds an advice that was asked for by itself."""
+    """Return True if a folder holds advice that was asked for by itself."""
     return (folder / RESULT).is_file() and COMPARED not in read_table(folder)
 
 
 def read_table(folder: Path) -> dict[str, Any]:
-    """Read the file of an advice."""
+    """Read the file of advice."""
     with store.reading(folder / RESULT):
         table = read_json(folder / RESULT)
         if not isinstance(table, dict):
@@ -41,7 +41,7 @@ def get_training_folder(folder: Path, label: str, seed: int) -> Path:
 
 
 def save_advice(advice: Advice, folder: Path) -> None:
-    """Save an advice with its runs to a folder."""
+    """Save advice with its runs to a folder."""
     seeds = [run.seed for run in next(iter(advice.runs.values()))]
     write_marker(folder, {}, labels=[*advice.runs], seeds=seeds)
     for label, runs in advice.runs.items():
@@ -51,13 +51,13 @@ def save_advice(advice: Advice, folder: Path) -> None:
 
 
 def write_table(advice: Advice, folder: Path, **more: Any) -> None:
-    """Write the file of an advice."""
+    """Write the file of advice."""
     text = json.dumps({**advice.table, **more}, indent=1, allow_nan=False)
     durable.write(folder / RESULT, f"{text}\n")
 
 
 def load_advice(folder: Path) -> Advice:
-    """Read an advice with its runs from a folder."""
+    """Read advice with its runs from a folder."""
     with store.reading(folder / RESULT):
         found = Advice.from_table(read_table(folder))
     runs = load_comparison(folder).runs if is_comparison(folder) else {}

@@ -20,7 +20,7 @@ from .tickets import TRIES
 
 DASK = r"dask://([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})"
 ADDRESSES = "processes, dask://HOST:PORT or ray"
-PATIENCE = "20s"  # time for a scheduler to answer
+TIMEOUT = "20s"  # time for a scheduler to answer
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def open_executor(address: str | None) -> Iterator[Executor | None]:
         distributed = load_extra("distributed", "dask")
         where = f"{found[1]}:{found[2]}"
         try:
-            client = distributed.Client(f"tcp://{where}", timeout=PATIENCE, set_as_default=False)
+            client = distributed.Client(f"tcp://{where}", timeout=TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
             why = one_line(first_line(error))
             raise MusterError(f"--on: no Dask scheduler answers at {where} ({why})") from None

@@ -1,4 +1,4 @@
-"""Records of an advice's runs: each way's losses and answers, seed by seed, and their summary.
+"""Records of the runs behind advice: losses and answers of each way, by seed, and their summary.
 
 The summary of a client is all that a verdict rests on: numbers, means and deviations, no rows. A
 node of a real federation makes its own and sends it.

@@ -184,7 +184,7 @@ def test_nothing_but_summaries_leaves_a_node(advised):
     assert not single, "no more numbers than ways have counts"
 
 
-def test_an_advice_that_was_interrupted_goes_on_where_it_was(advised):
+def test_interrupted_advice_resumes_where_it_was(advised):
     case, first = advised
     folder, before = case.folder / "run", len(case.grid.log)
     assert is_advice(folder)
@@ -254,7 +254,7 @@ def test_a_node_without_its_own_folder_sends_nothing(tmp_path):
         case.advise()
 
 
-def test_terms_without_an_advice_ask_for_none(tmp_path):
+def test_terms_without_advice_ask_for_none(tmp_path):
     case = Hospitals(tmp_path)
     grid = LocalGrid(case.nodes)
     methods = {"fedavg": {"name": "fedavg"}}

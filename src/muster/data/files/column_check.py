@@ -134,7 +134,7 @@ def check_column(
 
 LEFT_OUT = {
     "date": "dates, which are no numbers to learn from",
-    "id": "tells rows apart, as an id does: a model would learn rows by heart",
+    "id": "identifies rows, as an id does: a model would memorise them",
     "text": "free text",
     "constant": "one value everywhere",
     "empty": "no values",

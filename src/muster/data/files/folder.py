@@ -173,7 +173,7 @@ class FolderData:
             if is_id(len(found), sum(found.values())):
                 raise MusterError(
                     f"categories: column '{name}' has {len(found)} levels in "
-                    f"{sum(found.values())} rows: it tells rows apart, as an id does, and the "
+                    f"{sum(found.values())} rows: it identifies rows, as an id does, and the "
                     "model would list them all; leave it out with features=[...]"
                 )
         return sort_levels(counts)

@@ -7,7 +7,7 @@ train     join and train, or abstain
 trial     evaluate each of these models, next to the round's
 fetch     send the model of this round, after its sketch
 unmask    send the sum of the masks of those listed, as a member of the committee
-advice    send the summary of the losses after all trainings of an advice
+advice    send the summary of the losses after all trainings of advice
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _prepare_sum(
 
 @app.query("advice")
 def advice(message: Message, context: Context) -> Message:
-    """Send the summary of the losses on held-out rows, if its owner has agreed to an advice."""
+    """Send the summary of the losses on held-out rows, if its owner has agreed to advice."""
     chosen = _read_experiment(message, context)
     if not chosen.network.advice:
         raise MusterError("advice: the terms ask for none; nothing was sent")
@@ -320,8 +320,8 @@ def _prepare(
 
 
 def divide(fed: Federation, chosen: Experiment, seed: int) -> Federation:
-    """Return the data with its rows divided by the seed, where an advice asks for that and its
-    files have fixed test rows, or none. What an owner requires is no part of an advice."""
+    """Return the data with its rows divided by the seed, where advice asks for that and its
+    files have fixed test rows, or none. What an owner requires is no part of advice."""
     if not chosen.network.advice:
         return fed
     fed = replace(fed, requirement=None)

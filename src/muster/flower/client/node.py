@@ -140,7 +140,7 @@ class Node:
             model = {name: t[0] for name, t in self.memory(state)["own"].items()}
         module = assemble(None, params.to_state_dict(self.module, model), self.module)
         test = self.fed.test
-        assert test is not None, "an advice divides all rows"
+        assert test is not None, "advice divides all rows"
         answers = answer_rows(module, *test.client(0), self.fed.classes, self.job.task)
         train_loss = float(self.view_model(offer, state).train.loss[0])
         losses.save(label, self.job.seed, answers, self.fed, train_loss)

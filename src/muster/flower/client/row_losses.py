@@ -1,4 +1,4 @@
-"""A client's losses on its held-out rows in the trainings of an advice, and their summary.
+"""A client's losses on its held-out rows in the trainings of advice, and their summary.
 
 The losses of single rows stay in a folder of the client, by training and seed. What leaves it is
 their summary over all seeds: of each way the mean loss, number, mean and deviation of the rows'
@@ -53,7 +53,7 @@ class RowLosses:
 
     @classmethod
     def of(cls, memory: Any, chosen: Experiment) -> RowLosses:
-        """Return those of an advice with these terms, in a client's folder of state."""
+        """Return those of advice with these terms, in a client's folder of state."""
         if chosen.privacy is not None:
             raise MusterError("advice: these terms protect clients, and summaries have no noise")
         if not isinstance(memory, str) or not memory:

@@ -5,7 +5,7 @@ terms but for the method and the seed; nodes have agreed to all of them. Rows ar
 nodes, by the seed. After the last training each node is asked for the summary of its losses on rows
 held out (`client.row_losses`), and verdicts follow by the rule of the simulated advice.
 
-A run that is finished is not run again: an advice that was interrupted goes on where it was.
+A run that is finished is not run again: advice that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNCAPPED = 1e12  # network.max_share: everybody's rows count in full, as in a si
 def advise(
     grid: Grid, chosen: Experiment, folder: Path, federate: Federate, say: Say = print
 ) -> Advice:
-    """Run every training of an advice on the clients of a grid, and save the advice to a folder;
+    """Run every training of advice on the clients of a grid, and save the advice to a folder;
     go on with one that was interrupted there.
 
     Args:
@@ -112,7 +112,7 @@ def advise(
 
 
 def check_advised(chosen: Experiment) -> None:
-    """Refuse an advice that no network can give."""
+    """Refuse advice that no network can give."""
     if chosen.network.advice < LEAST_SEEDS:
         raise MusterError(
             f"network.advice: {chosen.network.advice}; advice needs {LEAST_SEEDS} seeds"

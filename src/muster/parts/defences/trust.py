@@ -27,7 +27,7 @@ turned     a priority client is refused for a round if all replies, helpers' inc
            against it as clients usually are like their nearest. Witnesses do not decide what the
            priority clients want: where they speak against half of P or more, nobody is refused.
            With fewer than 20 replies the rounds before decide, by majority.
-worth      the priority clients appraise the model that would come of P alone, w_P, and those with
+worth      the priority clients appraise the model that P alone would give, w_P, and those with
            all that are left of the others, with three quarters, half and a quarter of them, the
            likest first: one extra exchange. Counted is the largest group G with
            `F(w_G) - F(w_P) <= worth s_G (F(w) - F(w_P))`, s_G being its share of the step. With
@@ -47,7 +47,7 @@ kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of th
          against the others, and so on until none is below 0: liars lose their say before they turn
          it against the honest clients of their kind. What is remembered decides only between
          clients that are below 0 today: one that never is while others go is kin.
-effect   those who are kin appraise the model that comes of S, and for each of a few replies, drawn
+effect   those who are kin appraise the model that S gives, and for each of a few replies, drawn
          in every round, the model without it (for one that is not in S: with it). A reply's effect
          is how much lower the mean of what they say is with it than without, in units of the median
          size of such an effect. Who is kin and not in S still has a voice: else a kind of client

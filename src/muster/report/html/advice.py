@@ -1,4 +1,4 @@
-"""The page of an advice: first for those who decide, then the researcher's report of its runs.
+"""The page of advice: first for those who decide, then the researcher's report of its runs.
 
 A site's page has its own numbers only. Charts here are drawn without a script, so that the first
 page is whole where scripts are switched off.
