@@ -125,14 +125,14 @@ def value_after(schedule: Schedule, start: int, t: int, rounds: int) -> float:
     return schedule.at(max(t - start, 0), max(rounds - start, 1))
 
 
-def as_schedule(value: Any, what: str, least: float = 0.0) -> Schedule:
-    """Return a schedule, constant for a number; its values must be >= least (inf is allowed)."""
+def as_schedule(value: Any, what: str) -> Schedule:
+    """Return a schedule, constant for a number; its values must be >= 0 (inf is allowed)."""
     schedule = Constant(float(value)) if is_number(value) else value
     if not isinstance(schedule, Schedule):
         raise MusterError(f"{what}: {value!r}; give a number or a schedule such as Linear(0.2)")
     for t in (0, 1, 50, 99):
         v = schedule.at(t, 100)
-        if math.isnan(v) or v < least:
+        if math.isnan(v) or v < 0:
             when = "" if isinstance(schedule, Constant) else f" in round {t + 1} of 100"
-            raise MusterError(f"{what}: {v}{when}; allowed: {least:g} and above")
+            raise MusterError(f"{what}: {v}{when}; allowed: 0 and above")
     return schedule

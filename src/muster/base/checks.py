@@ -51,10 +51,9 @@ def check_at_least(what: str, value: Any, least: float = 0.0) -> None:
     require(is_number(value) and value >= least, what, value, f"{least:g} and above")
 
 
-def check_above(what: str, value: Any, bound: float = 0.0) -> None:
-    """Refuse a value that is not a finite number above a bound."""
-    ok = is_number(value) and bound < value < math.inf
-    require(ok, what, value, f"above {bound:g}")
+def check_above(what: str, value: Any) -> None:
+    """Refuse a value that is not a finite number above 0."""
+    require(is_number(value) and 0.0 < value < math.inf, what, value, "above 0")
 
 
 def check_share(what: str, value: Any) -> None:

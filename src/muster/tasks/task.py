@@ -160,12 +160,12 @@ class StandardTask:
         raise NotImplementedError
 
 
-def as_weights(given: tuple[float, ...], z: Tensor, what: str = "weights") -> Tensor | None:
+def as_weights(given: tuple[float, ...], z: Tensor) -> Tensor | None:
     """Return a weight for each output, or None where there are none."""
     if not given:
         return None
     if len(given) != z.shape[-1]:
-        raise MusterError(f"{what}: {len(given)} for {z.shape[-1]} outputs; give one for each")
+        raise MusterError(f"weights: {len(given)} for {z.shape[-1]} outputs; give one for each")
     return torch.tensor(given, dtype=z.dtype, device=z.device)
 
 
