@@ -19,6 +19,7 @@ from .checks import check_whole
 from .errors import MusterError
 
 MOST = 2**63 - 1  # the largest seed
+LAST = np.uint64(2**64 - 1)  # the largest word
 
 
 def _mix(z: UInt64) -> UInt64:
@@ -81,7 +82,7 @@ def permutations(key: UInt64, size: ArrayLike) -> tuple[Int64, Int64]:
     values = np.empty(int(offsets[-1]), np.int64)
     # Rows of similar length are sorted together, padded to a power of two.
     width = np.left_shift(1, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64))
-    for w in np.unique(width):
+    for w in set(width.tolist()):
         rows = np.flatnonzero(width == w)
         lengths, low = sizes[rows], np.uint64(w - 1)
         position = np.arange(w, dtype=np.uint64)
@@ -89,7 +90,7 @@ def permutations(key: UInt64, size: ArrayLike) -> tuple[Int64, Int64]:
         # Padding sorts last: all ones, which no real word exceeds. Only the tail can be padding.
         short = int(lengths.min())
         padding = np.arange(short, w)[None, :] >= lengths[:, None]
-        words[:, short:][padding] = np.iinfo(np.uint64).max
+        words[:, short:][padding] = LAST
         words.sort(axis=1)
         drawn = (words & low).astype(np.int64)
         if short == int(lengths.max()):
