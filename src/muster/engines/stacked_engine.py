@@ -9,7 +9,7 @@ A round's clients are cut into portions, which threads take whole, from first st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -156,8 +156,8 @@ class StackedEngine(Engine):
                 cohort = StackedCohort(self, part, course, solver.draws, draws, protect)
                 with torch.no_grad():
                     done = solver(cohort, offer, own)
-                done = replace(done, memory=done.memory | course.optimizer_state)
-                room.put(part.at, done, course.steps)
+                memories = done.memory | course.optimizer_state
+                room.put(part.at, Work(done.models, memories, done.extra), course.steps)
 
         about = (
             "train",
@@ -295,31 +295,26 @@ class StackedCohort:
             parts = blocks(self.group, one, self.engine.threads.size)
             self._run_kernel(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
             return stack
-        if prefixes is not None:
-            self._run_fused(stack, prefixes, pull, drifts)
-            return stack
-        for n, lr, (batch,) in self._batches():
-            keep, drift, w = 1.0 - lr * pull, drifts.at(lr), _first(stack, n)
-            g = batch(w)
-            for name, t in w.items():
-                if keep != 1.0:
-                    t.mul_(keep)
-                t.sub_(g[name], alpha=lr)
-                if drift is not None:
-                    t.add_(drift[name][:n])
-        return stack
-
-    def _run_fused(
-        self, stack: Params, prefixes: list[str], pull: float, drifts: DriftCache
-    ) -> None:
-        """Fused steps. They leave nothing behind but the stack, so torch need not watch them."""
-        held, layers = 0, list[Dense]()
-        with torch.inference_mode():
+        closed = prefixes is not None or self.engine.linear is not None
+        held, w, layers = -1, stack, list[Dense]()
+        # Steps in closed form leave nothing behind but the stack: torch need not watch them.
+        with torch.inference_mode() if closed else nullcontext():
             for n, lr, (batch,) in self._batches():
                 if n != held:
-                    held, layers = n, dense_layers(_first(stack, n), prefixes)
-                assert batch.flat is not None
-                fused_step(layers, *batch.flat, lr, 1.0 - lr * pull, drifts.at(lr))
+                    held, w = n, _first(stack, n)
+                    layers = dense_layers(w, prefixes or [])
+                keep, drift = 1.0 - lr * pull, drifts.at(lr)
+                if batch.flat is not None:
+                    fused_step(layers, *batch.flat, lr, keep, drift)
+                    continue
+                g = batch(w)
+                for name, t in w.items():
+                    if keep != 1.0:
+                        t.mul_(keep)
+                    t.sub_(g[name], alpha=lr)
+                    if drift is not None:
+                        t.add_(drift[name][:n])
+        return stack
 
     def _compiles(self, prefixes: list[str], model: Params) -> bool:
         """Return True if the compiled loop fits this model, and is worth loading for this much
