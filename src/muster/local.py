@@ -107,7 +107,7 @@ class Local:
     def rate_at(self, t: int, step: int, rounds: int) -> float:
         """Return the learning rate in a step of round t. Steps beyond `steps` (methods may ask for
         more) go on counting, up to the last one of the run."""
-        if not isinstance(self.lr, Schedule):
+        if isinstance(self.lr, float):
             return self.lr
         if self.lr_counts == "rounds" or self.steps is None:
             return self.lr.at(t, rounds)
@@ -117,4 +117,4 @@ class Local:
     @property
     def constant(self) -> bool:
         """True if the learning rate stays the same through a round."""
-        return self.lr_counts == "rounds" or not isinstance(self.lr, Schedule)
+        return self.lr_counts == "rounds" or isinstance(self.lr, float)

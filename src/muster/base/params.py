@@ -164,9 +164,9 @@ def broadcast_clients(each: Tensor, stack: Tensor) -> Tensor:
 
 def within_bound(stack: Params, most: float) -> NDArray[np.bool_]:
     """Return True for models of a stack whose numbers are finite and at most this large."""
-    ends = [torch.stack(torch.aminmax(t)).double() for t in stack.values() if t.numel()]
-    pairs = torch.stack(ends).tolist() if ends else []  # a device is waited for once
-    if all(-most <= low and high <= most for low, high in pairs):  # False for NaN
+    ends = [end for t in stack.values() if t.numel() for end in torch.aminmax(t)]
+    found = torch.stack(ends).tolist() if ends else []  # a device is waited for once
+    if all(-most <= end <= most for end in found):  # False for NaN
         return np.ones(len(next(iter(stack.values()))), np.bool_)
     checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())

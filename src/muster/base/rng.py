@@ -17,8 +17,10 @@ from numpy.typing import ArrayLike
 from .arrays import Float64, Int64, UInt64
 from .checks import check_whole
 from .errors import MusterError
+from .lazy import torch
 
 MOST = 2**63 - 1  # the largest seed
+LAST = np.uint64(2**64 - 1)  # the largest word
 
 
 def _mix(z: UInt64) -> UInt64:
@@ -63,6 +65,14 @@ def torch_seed(key: UInt64) -> int:
     return int(key) >> 1
 
 
+def seed_torch(seed: int, device: str = "cpu") -> None:
+    """Seed torch's global random numbers, on the processor and on this kind of device.
+    `torch.manual_seed` would seed those that nothing runs on too, which takes milliseconds."""
+    torch.default_generator.manual_seed(seed)
+    if device == "cuda":
+        torch.cuda.manual_seed_all(seed)
+
+
 def uniform(key: UInt64) -> Float64:
     """Return one number in [0, 1) for each key."""
     return (fold(key, 0) >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -81,7 +91,7 @@ def permutations(key: UInt64, size: ArrayLike) -> tuple[Int64, Int64]:
     values = np.empty(int(offsets[-1]), np.int64)
     # Rows of similar length are sorted together, padded to a power of two.
     width = np.left_shift(1, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64))
-    for w in np.unique(width):
+    for w in set(width.tolist()):
         rows = np.flatnonzero(width == w)
         lengths, low = sizes[rows], np.uint64(w - 1)
         position = np.arange(w, dtype=np.uint64)
@@ -89,7 +99,7 @@ def permutations(key: UInt64, size: ArrayLike) -> tuple[Int64, Int64]:
         # Padding sorts last: all ones, which no real word exceeds. Only the tail can be padding.
         short = int(lengths.min())
         padding = np.arange(short, w)[None, :] >= lengths[:, None]
-        words[:, short:][padding] = np.iinfo(np.uint64).max
+        words[:, short:][padding] = LAST
         words.sort(axis=1)
         drawn = (words & low).astype(np.int64)
         if short == int(lengths.max()):

@@ -150,32 +150,22 @@ def _minibatches(
     b: int,
     key: UInt64,
 ) -> BatchPlan:
-    """Return a plan cut from as many shuffles of each client's rows as its steps need."""
-    sizes = data.sizes[clients[at]]
+    """Return a plan cut from as many shuffles of each client's rows as its steps need: step s of a
+    client with m batches takes batch s % m of its shuffle s // m."""
+    sizes, starts = data.sizes[clients[at]], data.offsets[clients[at]]
     shuffles = -(-steps // batches)
     who = np.repeat(np.arange(len(at)), shuffles)
-    epoch = rng.ramp(shuffles)
-    drawn, _ = rng.permutations(rng.fold(key[who], epoch), sizes[who])
-
-    # Row j of shuffle e is slot j - s b of step e * batches + s, s = j // b.
-    lengths = sizes[who]
-    j = rng.ramp(lengths)
-    batch = np.minimum(j // b, np.repeat(batches[who] - 1, lengths))
-    step = np.repeat(epoch * batches[who], lengths) + batch
-    k = np.repeat(who, lengths)
-    used = step < steps[k] if int(steps.max()) else np.zeros(len(k), np.bool_)
-    if not used.all():
-        k, step, j, batch, drawn = (a[used] for a in (k, step, j, batch, drawn))
-    slot = j - batch * b
-    starts = data.offsets[clients[at]]
-    rows = np.empty((len(at), int(steps.max(initial=0)), int(slot.max(initial=0)) + 1), np.int64)
-    rows[:] = starts[:, None, None]
-    rows[k, step, slot] = starts[k] + drawn
-    count = np.zeros(rows.shape[:2], np.int64)
-    batch_id = step * len(at) + k
-    last = np.flatnonzero(np.append(np.diff(batch_id) != 0, True)[: len(batch_id)])
-    count[k[last], step[last]] = slot[last] + 1
-    return BatchPlan(at, clients[at], steps, data.base(rows), count)
+    drawn, offsets = rng.permutations(rng.fold(key[who], rng.ramp(shuffles)), sizes[who])
+    step, most, each = np.arange(int(steps.max(initial=0))), batches[:, None], sizes[:, None]
+    batch = step % most
+    # The last batch has what is left, which is more than b where a single row was merged into it.
+    count = np.where(batch == most - 1, each - batch * b, b) * (step < steps[:, None])
+    slot = np.arange(max(1, int(count.max(initial=0))))
+    first = offsets[np.cumsum(shuffles) - shuffles]  # where a client's first shuffle begins
+    begin = first[:, None] + step // most * each
+    index = (begin + batch * b)[:, :, None] + slot
+    rows = np.where(slot < count[:, :, None], drawn.take(index, mode="clip"), 0)
+    return BatchPlan(at, clients[at], steps, data.base(rows + starts[:, None, None]), count)
 
 
 def _independent(

@@ -158,7 +158,8 @@ class ThreadPool:
                 numbers.stop()
                 # A helper that has not begun by now is not needed any more.
                 begun = [other for other in others if not other.cancel()]
-                wait(begun)
+                if begun:
+                    wait(begun)
             for other in begun:
                 other.result()
 

@@ -18,7 +18,7 @@ axis and every product is a batched matrix multiply.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.arrays import Int64
 from ..base.lazy import nn, torch
@@ -167,28 +167,44 @@ def fusable(layers: list[Layer]) -> list[str] | None:
     return [layer.prefix for layer in linear]
 
 
+class Dense(NamedTuple):
+    """A Linear layer of a stack of models: `weight` [K, out, in], `bias` [K, out], and the bias as
+    a column [K, out, 1]."""
+
+    prefix: str
+    weight: Tensor
+    bias: Tensor
+    column: Tensor
+
+
+def dense_layers(stack: Params, prefixes: list[str]) -> list[Dense]:
+    """Return the layers of a stack, as views."""
+    named = [(prefix, stack[prefix + "weight"], stack[prefix + "bias"]) for prefix in prefixes]
+    return [Dense(prefix, w, b, b.unsqueeze(2)) for prefix, w, b in named]
+
+
 def backward(
-    stack: Params, prefixes: list[str], x: Tensor, y: Tensor, scale: Tensor
-) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield, from the last layer to the first: its prefix, the loss's gradient with respect to its
-    output `[K, out, B]`, and its input `[K, in, B]`, for x `[K, B, F]` and one-hot labels
+    layers: list[Dense], x: Tensor, y: Tensor, scale: Tensor
+) -> Iterator[tuple[Dense, Tensor, Tensor]]:
+    """Yield, from the last layer to the first: the layer, the loss's gradient with respect to its
+    output `[K, out, B]`, and its input `[K, in, B]`, for x `[K, F, B]` and one-hot labels
     `[K, classes, B]`.
 
     `scale` `[K, 1, B]` is 1/|batch| for rows that count and 0 for padding. A layer may be changed
     in place once it is given out: nothing asks for it again.
     """
-    hidden = [x.transpose(1, 2)]
-    for i, prefix in enumerate(prefixes):
-        z = torch.baddbmm(stack[prefix + "bias"].unsqueeze(2), stack[prefix + "weight"], hidden[-1])
-        hidden.append(z.relu_() if i + 1 < len(prefixes) else z)
+    hidden = [x]
+    for layer in layers:
+        z = torch.baddbmm(layer.column, layer.weight, hidden[-1])
+        hidden.append(z.relu_() if layer is not layers[-1] else z)
     # d loss / d z = (softmax(z) - onehot(y)) / |batch|
     g = torch.softmax(hidden.pop(), 1).sub_(y).mul_(scale)
-    for i in reversed(range(len(prefixes))):
+    for layer in reversed(layers):
         h, below = hidden.pop(), g
-        if i > 0:
-            below = torch.bmm(stack[prefixes[i] + "weight"].transpose(1, 2), g)
+        if hidden:
+            below = torch.bmm(layer.weight.transpose(1, 2), g)
             below = torch.ops.aten.threshold_backward(below, h, 0)
-        yield prefixes[i], g, h
+        yield layer, g, h
         g = below
 
 
@@ -200,8 +216,7 @@ def linear_gradient(prefix: str, x: Tensor, slope: Tensor) -> Params:
 
 
 def fused_step(
-    stack: Params,
-    prefixes: list[str],
+    layers: list[Dense],
     x: Tensor,
     y: Tensor,
     scale: Tensor,
@@ -212,8 +227,7 @@ def fused_step(
     """Take one step in place, `w <- keep w + drift - lr g`, on the batch that `backward` takes. The
     affine form holds every corrected SGD: the pull towards an anchor and the correction do not
     depend on the batch."""
-    for prefix, g, h in backward(stack, prefixes, x, y, scale):
-        w, b = stack[prefix + "weight"], stack[prefix + "bias"]
+    for (prefix, w, b, _), g, h in backward(layers, x, y, scale):
         w.baddbmm_(g, h.transpose(1, 2), beta=keep, alpha=-lr)
         if keep != 1.0:
             b.mul_(keep)
@@ -228,7 +242,7 @@ def fused_gradient(
 ) -> Params:
     """Return each client's gradient on the batch that `backward` takes, as autograd would."""
     found: Params = {}
-    for prefix, g, h in backward(stack, prefixes, x, y, scale):
-        found[prefix + "weight"] = torch.bmm(g, h.transpose(1, 2))
-        found[prefix + "bias"] = g.sum(2)
+    for layer, g, h in backward(dense_layers(stack, prefixes), x, y, scale):
+        found[layer.prefix + "weight"] = torch.bmm(g, h.transpose(1, 2))
+        found[layer.prefix + "bias"] = g.sum(2)
     return {name: found[name] for name in stack}

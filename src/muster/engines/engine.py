@@ -165,6 +165,8 @@ class Engine:
             ids,
             self.row_noise is not None and not self.row_noise.seeded,
         )
+        if rows is self.fed.train:
+            return plans
         return [replace(plan, clients=clients[plan.at]) for plan in plans]
 
     def row_release(

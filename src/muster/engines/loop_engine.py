@@ -159,7 +159,7 @@ class LoopEngine(Engine):
         key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
         with fork_rng(self.device), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
-            torch.manual_seed(rng.torch_seed(key))
+            rng.seed_torch(rng.torch_seed(key), self.device.type)
             protect = self.row_release(offer, client, assignment)
             work = solver(LoopCohort(self, group, course, solver.draws, protect), offer, memory)
             return replace(work, memory=work.memory | course.optimizer_state), course.steps

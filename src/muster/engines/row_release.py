@@ -22,7 +22,7 @@ from ..privacy.refusals import refuse
 from ..privacy.row_noise import MARGIN, NoiseSource, RowNoise, release
 from ..protocol import Offer
 from ..tasks.task import Task, averages_rows
-from .descent import backward
+from .descent import backward, dense_layers
 from .modules import draws_numbers, examples, mixes_rows
 
 if TYPE_CHECKING:
@@ -117,15 +117,15 @@ def sum_layers(
     cross-entropy: a row's gradient of a layer is `g h^T`, of norm `|g| |h|`.
 
     Args:
-        x: inputs [K, B, F]
+        x: inputs [K, F, B]
         y: labels, one-hot [K, classes, B]
         counts: [K, B]: 1 for rows that count, 0 for padding
     """
-    layers = list(backward(stack, prefixes, x, y, counts.unsqueeze(1)))
+    layers = list(backward(dense_layers(stack, prefixes), x, y, counts.unsqueeze(1)))
     square = sum(g.pow(2).sum(1) * (h.pow(2).sum(1) + 1.0) for _, g, h in layers)
     factor = shorten(torch.as_tensor(square), clip).unsqueeze(1)
     found: Params = {}
-    for prefix, g, h in layers:
+    for (prefix, *_), g, h in layers:
         g = torch.where(factor > 0, g * factor, torch.zeros_like(g))
         h = torch.where(factor > 0, h, torch.zeros_like(h))
         found[prefix + "weight"] = torch.bmm(g, h.transpose(1, 2))

@@ -9,8 +9,8 @@ A round's clients are cut into portions, which threads take whole, from first st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,10 @@ from ..tasks.task import Task, averages_rows, has_slope
 from .batches import BatchPlan, blocks, cut_portions, estimate_work
 from .compute import Compute
 from .descent import (
+    Dense,
     DriftCache,
     LocalSteps,
+    dense_layers,
     direction,
     fusable,
     fused_gradient,
@@ -55,6 +57,8 @@ else:
 AT_ONCE = 2**22  # rows whose losses are held at once
 FETCHED = 2**18  # numbers of input fetched at once: a megabyte, so that they stay in cache
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
+
+Flat: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
 
 
 class StackedEngine(Engine):
@@ -110,16 +114,23 @@ class StackedEngine(Engine):
             x = layer.apply(stack, x)
         return x
 
-    def code(self, labels: Tensor) -> Sequence[Tensor | None]:
-        """The labels `[step, client, row]` of each step one-hot, `[client, output, row]`, where the
-        fused step needs them."""
+    def flatten(self, x: Tensor, labels: Tensor, scale: Tensor) -> Sequence[Flat | None]:
+        """Inputs, labels and scale of each step as fused steps take them; None without these.
+
+        Args:
+            x: [step, client, row, ...]
+            labels: [step, client, row]
+            scale: [step, client, row]
+        """
         if self.fused is None:
-            return (None,) * len(labels)
+            return (None,) * len(x)
         steps, clients, rows = labels.shape
         zeros = torch.zeros(
             steps, clients, self.outputs, rows, dtype=self.dtype, device=self.device
         )
-        return zeros.scatter_(2, labels.unsqueeze(2), 1.0).unbind(0)
+        hot = zeros.scatter_(2, labels.unsqueeze(2), 1.0)
+        every = x.flatten(3).transpose(2, 3), hot, scale.unsqueeze(2)
+        return list(zip(*(t.unbind(0) for t in every), strict=True))
 
     def train(
         self,
@@ -145,8 +156,8 @@ class StackedEngine(Engine):
                 cohort = StackedCohort(self, part, course, solver.draws, draws, protect)
                 with torch.no_grad():
                     done = solver(cohort, offer, own)
-                done = replace(done, memory=done.memory | course.optimizer_state)
-                room.put(part.at, done, course.steps)
+                memories = done.memory | course.optimizer_state
+                room.put(part.at, Work(done.models, memories, done.extra), course.steps)
 
         about = (
             "train",
@@ -259,9 +270,9 @@ class StackedCohort:
         """Return the batches of some steps `[step, client, row]`, with inputs in this room."""
         engine, room = self.engine, room[: rows.numel()]
         drawn = torch.index_select(engine.x["train"], 0, rows.flatten(), out=room)
-        inputs = features(drawn, engine.dtype).view(*rows.shape, *room.shape[1:]).unbind(0)
-        hot = engine.code(targets)
-        pieces = zip(inputs, targets.unbind(0), scale.unbind(0), counts, hot, strict=True)
+        x = features(drawn, engine.dtype).view(*rows.shape, *room.shape[1:])
+        flat = engine.flatten(x, targets, scale)
+        pieces = zip(x.unbind(0), targets.unbind(0), scale.unbind(0), counts, flat, strict=True)
         return [StackedBatch(engine, *piece, self.draws, self.release) for piece in pieces]
 
     def descend(
@@ -284,21 +295,25 @@ class StackedCohort:
             parts = blocks(self.group, one, self.engine.threads.size)
             self._run_kernel(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
             return stack
-        w, held = stack, len(self.group.at)
-        for n, lr, (batch,) in self._batches():
-            if n < held:
-                w, held = _first(stack, n), n
-            keep, drift = 1.0 - lr * pull, drifts.at(lr)
-            if prefixes is not None:
-                fused_step(w, prefixes, *batch.flat, lr, keep, drift)
-                continue
-            g = batch(w)
-            for name, t in w.items():
-                if keep != 1.0:
-                    t.mul_(keep)
-                t.sub_(g[name], alpha=lr)
-                if drift is not None:
-                    t.add_(drift[name][:n])
+        closed = prefixes is not None or self.engine.linear is not None
+        held, w, layers = -1, stack, list[Dense]()
+        # Steps in closed form leave nothing behind but the stack: torch need not watch them.
+        with torch.inference_mode() if closed else nullcontext():
+            for n, lr, (batch,) in self._batches():
+                if n != held:
+                    held, w = n, _first(stack, n)
+                    layers = dense_layers(w, prefixes or [])
+                keep, drift = 1.0 - lr * pull, drifts.at(lr)
+                if batch.flat is not None:
+                    fused_step(layers, *batch.flat, lr, keep, drift)
+                    continue
+                g = batch(w)
+                for name, t in w.items():
+                    if keep != 1.0:
+                        t.mul_(keep)
+                    t.sub_(g[name], alpha=lr)
+                    if drift is not None:
+                        t.add_(drift[name][:n])
         return stack
 
     def _compiles(self, prefixes: list[str], model: Params) -> bool:
@@ -352,7 +367,8 @@ class StackedBatch:
         y: targets [n, B, ...]
         scale: [n, B]: 1 / |batch| for rows that count, 0 for padding
         counts: [n] how many rows count; here, not on the device: asking it would mean to wait
-        hot: labels one-hot [n, outputs, B], where the fused step needs them
+        flat: inputs [n, F, B], labels one-hot [n, outputs, B] and scale [n, 1, B], where fully
+            connected layers take them
     """
 
     def __init__(
@@ -362,32 +378,25 @@ class StackedBatch:
         y: Tensor,
         scale: Tensor,
         counts: Int64,
-        hot: Tensor | None,
+        flat: Flat | None,
         draws: DropoutDraws | None = None,
         release: RowRelease | None = None,
     ) -> None:
         self.engine, self.x, self.y, self.scale = engine, x, y, scale
-        self.counts, self.hot, self.draws, self.release = counts, hot, draws, release
+        self.counts, self.flat, self.draws, self.release = counts, flat, draws, release
 
     def first(self, n: int) -> StackedBatch:
         """The batches of the first n clients."""
-        hot = None if self.hot is None else self.hot[:n]
+        flat = None if self.flat is None else (self.flat[0][:n], self.flat[1][:n], self.flat[2][:n])
         own = self.x[:n], self.y[:n], self.scale[:n], self.counts[:n]
-        return StackedBatch(self.engine, *own, hot, self.draws, self.release)
-
-    @property
-    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs, labels and scale as fully connected layers take them."""
-        assert self.hot is not None, "a fused step has labels one-hot"
-        x = self.x if self.x.dim() == 3 else self.x.flatten(2)
-        return x, self.hot, self.scale.unsqueeze(1)
+        return StackedBatch(self.engine, *own, flat, self.draws, self.release)
 
     def __call__(self, w: Params) -> Params:
         """Each client's gradient: that of the sum over clients of their mean losses; where rows
         are protected, the released one."""
         if self.release is not None:
             return self.release.average(self._sum_bounded(w, self.release.clip))
-        if self.engine.fused is not None:
+        if self.engine.fused is not None and self.flat is not None:
             return fused_gradient(w, self.engine.fused, *self.flat)
         if self.engine.linear is not None:
             slope = self.engine.task.slope(self.engine.forward(w, self.x), self.y)  # type: ignore[attr-defined]
@@ -411,7 +420,7 @@ class StackedBatch:
     def _sum_bounded(self, w: Params, clip: float) -> Params:
         """Each client's sum of its rows' gradients, each bounded."""
         counts = (self.scale > 0).to(self.scale)
-        if self.engine.fused is not None:
+        if self.engine.fused is not None and self.flat is not None:
             x, hot, _ = self.flat
             return sum_layers(w, self.engine.fused, x, hot, counts, clip)
 

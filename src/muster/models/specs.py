@@ -208,7 +208,7 @@ class _SeededInit:
 
     def __enter__(self) -> None:
         self.fork.__enter__()
-        torch.manual_seed(self.key)
+        rng.seed_torch(self.key)
 
     def __exit__(self, *error: object) -> None:
         self.fork.__exit__(None, None, None)
@@ -259,7 +259,7 @@ def _twice(module: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor]:
 
     def once() -> Tensor:
         if module.training:
-            torch.manual_seed(0)
+            rng.seed_torch(0, rows.device.type)
             buffers.restore()
         z: Tensor = module(rows.clone())
         return z

@@ -95,7 +95,7 @@ class Multiclass(StandardTask):
 
 def _smooth(y: Tensor, smoothing: float) -> Tensor:
     """Return labels 0 and 1 as `smoothing / 2` and `1 - smoothing / 2`."""
-    return y * (1.0 - smoothing) + smoothing / 2
+    return y * (1.0 - smoothing) + smoothing / 2 if smoothing else y
 
 
 def _one(z: Tensor, y: Tensor) -> Tensor:
