@@ -55,7 +55,7 @@ def count_memory(
         most: replies held at once where only their mean is asked for
     """
     method = job.method
-    n = int((~population.unseen).sum())
+    n = len(population.everyone)
     # numpy's small integers overflow
     asked = int(min(n, getattr(method.invite, "max_clients", lambda n: 1)(n)))
     own = sum(params.nbytes(m) for m in job.memory(model, trainable).values())
