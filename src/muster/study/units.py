@@ -100,6 +100,7 @@ class SharesUnderWay(Exception):
 
     def __init__(self, left: int, total: int) -> None:
         super().__init__(f"{total - left} of {plural(total, 'run')} finished, {left} elsewhere")
+        self.left, self.total = left, total
 
 
 @dataclass(frozen=True)
