@@ -5,7 +5,6 @@ import pytest
 
 from blank_figures import leave_out_figures
 
-
 SMALL = """
 rounds = 2
 seeds = 2

@@ -58,7 +58,10 @@ def configure(record, times=1):
 def write_experiment(folder):
     """An experiment of two panels, to be reproduced."""
     table = {
-        **{"id": "small", "title": "A small one", "paper": "fedalign", "where": "nowhere"},
+        "id": "small",
+        "title": "A small one",
+        "paper": "fedalign",
+        "where": "nowhere",
         "common": {**BASE, "rounds": 2, "methods": ["fedavg", "fedalign"]},
         "panels": {"one": {}, "two": {"sweep": {"local.lr": [0.1, 0.2]}}},
         "figures": [{"measures": ["loss"]}],
