@@ -58,14 +58,14 @@ class Population:
         return self.sizes if self.counted is None else self.counted
 
     @cached_property
-    def seen(self) -> Bool:
+    def takes_part(self) -> Bool:
         """True for clients that take part."""
         return ~self.unseen
 
     @cached_property
-    def everyone(self) -> Int64:
+    def participants(self) -> Int64:
         """The clients that take part."""
-        return np.flatnonzero(self.seen)
+        return np.flatnonzero(self.takes_part)
 
     @cached_property
     def members(self) -> Int64:

@@ -76,7 +76,7 @@ def count_memory(
         most: replies held at once where only their mean is asked for
     """
     method = job.method
-    n = len(population.everyone)
+    n = len(population.participants)
     # numpy's small integers overflow
     full = asked = int(min(n, getattr(method.invite, "max_clients", lambda n: 1)(n)))
     own = sum(params.nbytes(m) for m in job.memory(model, trainable).values())

@@ -66,8 +66,8 @@ def find_present(setup: Setup, t: int, cache: EvaluationCache) -> Bool:
     """Return True for clients that take part: never the unseen and, where clients may leave, only
     those that decide to stay."""
     if not setup.job.may_leave(t):
-        return setup.population.seen
-    seen, present = setup.population.everyone, setup.population.seen.copy()
+        return setup.population.takes_part
+    seen, present = setup.population.participants, setup.population.takes_part.copy()
     present[seen[~setup.clients.decide_to_stay(seen, cache)]] = False
     return present
 
@@ -79,8 +79,8 @@ def select_pool(setup: Setup, t: int, present: Bool) -> Int64:
         who, witnesses = setup.population, setup.job.method.trust is not None
         witnesses &= can_witness(int(present.sum()), int((present & who.priority).sum()))
         present = present & ((who.importance > 0) | witnesses)
-    everyone = present is setup.population.seen
-    return setup.population.everyone if everyone else np.flatnonzero(present)
+    everyone = present is setup.population.takes_part
+    return setup.population.participants if everyone else np.flatnonzero(present)
 
 
 def measure_reference(
@@ -390,7 +390,7 @@ def build_offer(setup: Setup, state: RunState) -> Offer:
         job.rounds,
         setup.clients.deliver(state.model),
         lr=job.local.rate(t, job.rounds),
-        population=len(setup.population.everyone),
+        population=len(setup.population.participants),
         trainable=setup.clients.trainable,
         server={part: gather_tracks(state.server, part) for part in job.method.solver.needs},
         score_name=job.scoring.first.name,

@@ -113,7 +113,7 @@ class RemoteClients:
         return figure_names(self.job.scoring.names)
 
     def _offer(self, t: int, model: Params) -> Offer:
-        population = len(self.population.everyone)
+        population = len(self.population.participants)
         return Offer(
             self.job.seed,
             t,
