@@ -124,20 +124,20 @@ CASES: dict[str, Callable[[], Case]] = {
         "Ditto, CNN on 1x28x28, 40 clients x 100 rows, 10 asked",
         *(40, 100, (1, 28, 28), M.CNN(), m.ditto(m=10)),
     ),
-    # Not looked at while the forecast was written.
     "mapped": lambda: even(
         "a module with GroupNorm, mapped over clients, 100 clients x 150 rows",
         *(100, 150, (300,), build_mapped()),
     ),
-    "bytes": lambda: as_bytes(even(
-        "MLP 784-500-100-10 on bytes, 80 clients x 1,000 rows",
-        *(80, 1000, (784,), M.MLP((500, 100))), epochs=2, batch_size=64,
-    )),
     "momentum": lambda: even(
         "momentum kept by clients, MLP 400-250-10, 400 clients x 80 rows, 60 asked",
         *(400, 80, (400,), M.MLP((250,)), m.fedavg(m.Sample(60))),
         optimizer=muster.optimizers.GradientDescent(momentum=0.9, keep=True),
     ),
+    # Not used to choose the constants of the forecast.
+    "bytes": lambda: as_bytes(even(
+        "MLP 784-500-100-10 on bytes, 80 clients x 1,000 rows",
+        *(80, 1000, (784,), M.MLP((500, 100))), epochs=2, batch_size=64,
+    )),
     "deep": lambda: even(
         "MLP 256-512-512-512-10, 500 clients x 40 rows, 100 asked",
         *(500, 40, (256,), M.MLP((512, 512, 512)), m.fedavg(m.Sample(100))),

@@ -1,8 +1,8 @@
 """The memory a run needs: a check before it starts, and a forecast.
 
 The check counts only what is certain (replies and client states), so that no run is refused that
-would have fitted. The forecast is of the whole: it says how many runs go side by side. It is within
-a fifth of what runs need (`python benchmarks/memory.py`).
+would have fitted. The forecast is of the whole: it says how many runs go side by side. How near it
+comes is measured by `python benchmarks/memory.py`.
 """
 
 from __future__ import annotations
