@@ -1,16 +1,18 @@
-"""Populations that used to fill the memory: seconds a round, and the peak, measured in one run.
+"""Large populations: processor time of a round, and the peak of memory.
 
-    python benchmarks/large.py            all of it (a few minutes)
-    python benchmarks/large.py --write    all of it, and put the table into docs/scaling.md
+    python benchmarks/large.py                     all of it (a few minutes)
+    python benchmarks/large.py invite ledger       the lines whose names begin so
+    python benchmarks/large.py --write             all of it, and put the table into docs/scaling.md
 
-Each line runs in a separate process, so that its peak is its own. The peak leaves out what the
-process held before the run: libraries, and the data.
+Each line runs in a separate process, so that its peak is its own, and is written when it ends. The
+peak leaves out what the process held before the run: libraries, and the data. Processor time is
+that of all threads, the middle of the rounds but the last, which measures the model on everyone;
+other work on the machine hardly changes it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import resource
 import subprocess
 import sys
@@ -19,10 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
-HEAD = ("what", "clients", "asked", "rounds", "seconds a round", "peak GB over the data")
+HEAD = ("what", "clients", "asked", "rounds", "processor ms a round", "peak GB over the data")
 LINES = {
     "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 5),
     "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 5),
@@ -68,20 +69,41 @@ def measure(name: str) -> dict[str, float]:
         muster.data.digits(clients=4), muster.methods.fedavg(), muster.models.Softmax(), 1, local
     )
     before = peak()
-    began = time.perf_counter()
-    run = muster.simulate(fed, method, model, rounds, local, evaluate_every=0)
-    seconds = run.rounds["seconds"].to_list()
-    each = float(np.median(seconds[:-1])) if len(seconds) > 1 else time.perf_counter() - began
-    return {"seconds": each, "peak": peak() - before}
+    marks = [time.process_time()]
+    muster.simulate(
+        *(fed, method, model, rounds, local),
+        evaluate_every=0,
+        on_round=lambda row: marks.append(time.process_time()),
+        # One process, as the time of others is not seen from here.
+        processes=1 if name.startswith("cnn") else None,
+    )
+    seconds = np.diff(marks)
+    return {
+        "seconds": float(np.median(seconds[:-1] if rounds > 1 else seconds)),
+        "peak": peak() - before,
+    }
+
+
+def write(row: list[str]) -> None:
+    """Put a row into the page's table, in place of the one of the same run."""
+    begin, end = "<!-- large -->\n", "<!-- end large -->"
+    head, rest = PAGE.read_text().split(begin)
+    old, tail = rest.split(end)
+    kept = {line.rsplit(" | ", 2)[0]: line for line in old.splitlines()[2:]}
+    line = f"| {' | '.join(row)} |"
+    kept[line.rsplit(" | ", 2)[0]] = line
+    lines = [f"| {' | '.join(HEAD)} |", "|" + " --- |" * len(HEAD), *kept.values()]
+    PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
 
 
 def main() -> None:
-    console = Console()
     if sys.argv[1:2] == ["one"]:
         print(json.dumps(measure(sys.argv[2])))
         return
-    rows = []
+    wanted = tuple(word for word in sys.argv[1:] if word != "--write")
     for name, (what, clients, asked, rounds) in LINES.items():
+        if wanted and not name.startswith(wanted):
+            continue
         said = subprocess.run(
             [sys.executable, "-P", __file__, "one", name],
             capture_output=True,
@@ -90,14 +112,10 @@ def main() -> None:
         )
         found = json.loads(said.stdout.splitlines()[-1])
         row = [what, f"{clients:,}", f"{asked:,}", str(rounds)]
-        row += [f"{found['seconds']:.3f}", f"{found['peak'] / 1e9:.2f}"]
-        console.print(" | ".join(row), highlight=False)
-        rows.append(row)
-    table = "\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *rows))
-    if "--write" in sys.argv:
-        text = PAGE.read_text()
-        pattern = r"(<!-- large -->\n).*?(<!-- end large -->)"
-        PAGE.write_text(re.sub(pattern, rf"\1{table}\n\2", text, flags=re.DOTALL))
+        row += [f"{1e3 * found['seconds']:.1f}", f"{found['peak'] / 1e9:.2f}"]
+        print(" | ".join(row), flush=True)
+        if "--write" in sys.argv:
+            write(row)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,13 @@
 and the loop most people write first.
 
     python benchmarks/peers.py --write              all of it (hours), into docs/speed.md
+    python benchmarks/peers.py W2 --write --seconds 900     one workload in a quarter of an hour
     python benchmarks/peers.py W1 W5 --peers muster,fedjax
     python benchmarks/peers.py --tiny               a few clients and rounds: does everything run?
+
+A workload's rows are written as soon as it ends, in place of those of an earlier run; rows of other
+workloads stay. `--seconds` bounds each workload: turns that would not fit are left out, and a peer
+that has not ended by then is left out with that reason.
 
 Every peer has an environment of its own, made here from the package index (`--cache`). All train
 the same federation from the same starting point by FedAvg, with as many rounds, epochs and rows in
@@ -21,10 +26,12 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +62,7 @@ MODES = {
 }
 TURNS = 3
 ROUNDS = {"W1": 5, "W2": 2, "W3": 2, "W4": 10, "W5": 20}  # timed, of each turn
-LONGEST = 7200  # seconds of one turn
+LONGEST = 7200.0  # seconds of a workload, unless given
 AGREE = 0.02  # largest difference of accuracy to muster's
 SAMPLE = 20_000  # rows of which the accuracy is
 
@@ -145,8 +152,25 @@ def describe_layer(layer: torch.nn.Module) -> list:
     return [kind, *arguments.get(kind, list)()]
 
 
-def take_turn(peer: str, python: Path, folder: Path, mode: str) -> tuple[dict, Path] | str:
+class Deadline:
+    """The end of a workload's time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._end = seconds, time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then."""
+        return self._end - time.monotonic()
+
+
+def take_turn(
+    peer: str, python: Path, folder: Path, mode: str, deadline: Deadline
+) -> tuple[dict, Path] | str:
     """Run a peer once; return its result and where its model is, or why there is none."""
+    late = f"not done in {deadline.seconds:.0f} s"
+    if deadline.left <= 0:
+        return late
     out = Path(tempfile.mkdtemp(dir=folder))
     env = {
         **os.environ,
@@ -155,23 +179,29 @@ def take_turn(peer: str, python: Path, folder: Path, mode: str) -> tuple[dict, P
     }
     command = [python, "-P", HERE / "adapters" / f"with_{peer}.py", folder, out, mode]
     with (out / "log").open("w") as log:
+        # A session of its own: what a peer starts (Ray's processes) ends with it.
+        process = subprocess.Popen(
+            command, env=env, cwd=out, stdout=log, stderr=log, start_new_session=True
+        )
         try:
-            code = subprocess.run(
-                command, env=env, cwd=out, stdout=log, stderr=subprocess.STDOUT, timeout=LONGEST
-            ).returncode
+            code = process.wait(deadline.left)
         except subprocess.TimeoutExpired:
-            return f"not done in {LONGEST} s"
+            return late
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if code or not (out / "result.json").exists():
         lines = [line for line in (out / "log").read_text().splitlines() if line.strip()]
         return (lines or ["no word"])[-1][:200]
     return json.loads((out / "result.json").read_text()), out / "final.npz"
 
 
-def find_mode(peer: str, python: Path, folder: Path) -> tuple[str, str]:
+def find_mode(peer: str, python: Path, folder: Path, deadline: Deadline) -> tuple[str, str]:
     """Return the quickest way to run a peer on this work; or why none runs."""
     found, why = {}, ""
     for mode in MODES[peer]:
-        done = take_turn(peer, python, folder, mode)
+        done = take_turn(peer, python, folder, mode, deadline)
         if isinstance(done, str):
             why = done
         else:
@@ -193,29 +223,29 @@ def measure_accuracy(load: Workload, path: Path, folder: Path, y: np.ndarray) ->
 
 
 def run_workload(
-    name: str, peers: list[str], pythons: dict[str, Path | str], tiny: bool
+    name: str, peers: list[str], pythons: dict[str, Path | str], tiny: bool, seconds: float
 ) -> dict[str, Record]:
-    """Let all peers take turns on one workload."""
+    """Let all peers take turns on one workload, for this long."""
     load = WORKLOADS[name]()
     records = {peer: Record([], []) for peer in peers}
-    with tempfile.TemporaryDirectory() as place:
+    deadline = Deadline(seconds)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
         y = write_work(load, 3 if tiny else ROUNDS[name], tiny, folder)
-        for peer, record in records.items():
-            python = pythons[peer]
-            if isinstance(python, str):
-                record.why = python
-            elif len(MODES[peer]) == 1:
-                record.mode = MODES[peer][0]
-            else:
-                record.mode, record.why = find_mode(peer, python, folder)
-        for _ in range(1 if tiny else TURNS):
+        for turn in range(1 if tiny else TURNS):
             for peer, record in records.items():
+                python = pythons[peer]
+                if isinstance(python, str):
+                    record.why = python
                 if record.why:
                     continue
-                done = take_turn(peer, pythons[peer], folder, record.mode)
+                if turn == 0 and len(MODES[peer]) > 1:
+                    record.mode, record.why = find_mode(peer, python, folder, deadline)
+                record.mode = record.mode or MODES[peer][0]
+                done = record.why or take_turn(peer, python, folder, record.mode, deadline)
                 if isinstance(done, str):
-                    record.why = done
+                    # What it did before its time was over counts.
+                    record.why = "" if record.rounds and deadline.left <= 0 else done
                     continue
                 record.rounds += done[0]["rounds"]
                 record.starts.append(done[0]["start"])
@@ -242,46 +272,77 @@ def check_agreement(found: dict[str, dict[str, Record]]) -> list[str]:
     ]  # fmt: skip
 
 
-def format_table(found: dict[str, dict[str, Record]]) -> str:
-    """Return the table of docs/speed.md."""
-    lines = ["| work | peer | s a round | quartiles | start s | accuracy | times muster's s |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for name, records in found.items():
-        base = records.get("muster")
-        for peer, record in records.items():
-            label = f"{peer} {record.version}".strip()
-            if record.why:
-                lines.append(f"| {name} | {label} | not run: {record.why} | | | | |")
-                continue
-            low, middle, high = np.quantile(record.rounds, [0.25, 0.5, 0.75])
-            ratio = middle / np.median(base.rounds) if base and base.rounds else np.nan
-            lines.append(
-                f"| {name} | {label} | {middle:.4f} | {low:.4f} to {high:.4f} | "
-                f"{np.median(record.starts):.1f} | {record.accuracy:.3f} | {ratio:.2f} |"
-            )
-    return "\n".join(lines) + "\n"
+HEAD = ["work", "peer", "s a round", "quartiles", "start s", "accuracy", "times muster's s"]
 
 
-def draw(found: dict[str, dict[str, Record]]) -> None:
-    """Draw seconds a round of every peer, over muster's."""
+def format_rows(name: str, records: dict[str, Record]) -> list[list[str]]:
+    """Return a workload's rows of the table of docs/speed.md."""
+    base, rows = records.get("muster"), []
+    for peer, record in records.items():
+        label = f"{peer} {record.version}".strip()
+        if record.why:
+            rows.append([name, label, f"not run: {record.why}", "", "", "", ""])
+            continue
+        low, middle, high = np.quantile(record.rounds, [0.25, 0.5, 0.75])
+        ratio = middle / np.median(base.rounds) if base and base.rounds else np.nan
+        spread = f"{low:.4f} to {high:.4f}"
+        start, accuracy = f"{np.median(record.starts):.1f}", f"{record.accuracy:.3f}"
+        rows.append([name, label, f"{middle:.4f}", spread, start, accuracy, f"{ratio:.2f}"])
+    return rows
+
+
+def format_table(rows: list[list[str]]) -> str:
+    """Return rows as a table of the page."""
+    lines = [f"| {' | '.join(row)} |" for row in (HEAD, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(HEAD), *lines[1:]]) + "\n"
+
+
+def read_page(page: str) -> tuple[list[list[str]], dict[str, str]]:
+    """Return the rows of the page's table, and the machine of each workload."""
+    found = re.search(r"<!-- peers -->\n(.*?)<!-- end peers -->", page, re.DOTALL)
+    assert found is not None
+    lines = found[1].splitlines()
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line[:1] == "|"]
+    notes = dict(re.findall(r"^- (W\d): (.*)$", found[1], re.MULTILINE))
+    return [row for row in rows[2:] if len(row) == len(HEAD)], notes
+
+
+def write_page(name: str, new: list[list[str]], machine: str) -> None:
+    """Put a workload's rows into the page, in place of those it had; others stay."""
+    page = PAGE.read_text()
+    rows, notes = read_page(page)
+    peers = {row[1].split()[0] for row in new}
+    rows = [row for row in rows if row[0] != name or row[1].split()[0] not in peers] + new
+    order = {peer: i for i, peer in enumerate(PEERS)}
+    rows.sort(key=lambda row: (row[0], order[row[1].split()[0]]))
+    notes[name] = machine
+    draw(rows)
+    said = "".join(f"- {work}: {notes[work]}\n" for work in sorted(notes))
+    text = f"{format_table(rows)}\n{said}\n![Seconds a round of every peer](peers.svg)\n"
+    pattern = r"(<!-- peers -->\n).*?(<!-- end peers -->)"
+    PAGE.write_text(re.sub(pattern, lambda m: m[1] + text + m[2], page, flags=re.DOTALL))
+
+
+def draw(rows: list[list[str]]) -> None:
+    """Draw seconds a round of every peer, from the table."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "muster"
     from matplotlib import pyplot as plt
 
-    peers = list(PEERS)
+    works, peers = sorted({row[0] for row in rows}), list(PEERS)
     figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
     for i, peer in enumerate(peers):
         points = [
-            (j + (i - len(peers) / 2) * 0.12, np.median(records[peer].rounds))
-            for j, records in enumerate(found.values())
-            if peer in records and records[peer].rounds
+            (works.index(row[0]) + (i - len(peers) / 2) * 0.12, float(row[2]))
+            for row in rows
+            if row[1].split()[0] == peer and not row[2].startswith("not run")
         ]
         if points:
             axes.plot(*zip(*points, strict=True), "o", label=peer, markersize=5)
     axes.set_yscale("log")
-    axes.set_xticks(range(len(found)), list(found))
+    axes.set_xticks(range(len(works)), works)
     axes.set_ylabel("seconds a round")
     axes.legend(ncols=3, fontsize=8)
     figure.savefig(FIGURE, metadata={"Date": None})
@@ -304,28 +365,25 @@ def main() -> int:
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--seconds", type=float, default=LONGEST, help="of each workload")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "muster-peers")
     given = parser.parse_args()
     if given.write and given.tiny:
         parser.error("--write: not with --tiny, whose numbers mean nothing")
-    machine = describe_machine()
     pythons: dict[str, Path | str] = {}
     for peer in given.peers.split(","):
         try:
             pythons[peer] = prepare(peer, given.cache)
         except subprocess.CalledProcessError as error:
             pythons[peer] = f"cannot be installed (pip ended with {error.returncode})"
-    found = {
-        name: run_workload(name, list(pythons), pythons, given.tiny) for name in given.workloads
-    }
-    table = format_table(found)
-    print(table)
-    if given.write:
-        draw(found)
-        page = PAGE.read_text()
-        text = f"{table}\n{machine}\n\n![Seconds a round of every peer](peers.svg)\n"
-        pattern = r"(<!-- peers -->\n).*?(<!-- end peers -->)"
-        PAGE.write_text(re.sub(pattern, lambda m: m[1] + text + m[2], page, flags=re.DOTALL))
+    found = {}
+    for name in given.workloads:
+        machine = describe_machine()
+        found[name] = run_workload(name, list(pythons), pythons, given.tiny, given.seconds)
+        rows = format_rows(name, found[name])
+        print(format_table(rows), flush=True)
+        if given.write:
+            write_page(name, rows, machine)
     wrong = [] if given.tiny else check_agreement(found)
     for line in wrong:
         print(f"accuracies do not agree: {line}")

@@ -1,4 +1,4 @@
-"""Speed and memory of the simulator, as ratios measured in one run.
+"""Speed of the simulator, as ratios measured in one run.
 
     python benchmarks/run.py              all of it (about ten minutes on two cores)
     python benchmarks/run.py W1 scale     some of it
@@ -13,12 +13,8 @@ nothing while something else is running.
 from __future__ import annotations
 
 import copy
-import ctypes
-import gc
-import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,8 +29,6 @@ from torch.nn.functional import cross_entropy
 
 import muster
 from muster.engines import Compute, choose
-from muster.federation import Federation
-from muster.federation.ragged_rows import RaggedRows
 from workloads import WORKLOADS, Workload, rounds, w4
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -72,59 +66,6 @@ def matmul_speed() -> float:
         torch.mm(a, b)
         best = min(best, time.perf_counter() - began)
     return 2.0 * 2048**3 / best
-
-
-def resident() -> int:
-    """Bytes of memory of this process and its children, shared pages counted once."""
-    me = os.getpid()
-    children = subprocess.run(["pgrep", "-P", str(me)], capture_output=True, text=True).stdout
-    total = 0
-    for pid in [str(me), *children.split()]:
-        try:
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += next(int(s.split()[1]) for s in text.splitlines() if s.startswith("Pss:"))
-    return total * 1024
-
-
-def memory_ratio(name: str) -> float:
-    """Peak memory of a run, data included, over the bytes of the data.
-
-    What an idle process holds is not counted: libraries are loaded, and their code compiled, by
-    a first run on a few clients of the same kind.
-    """
-    load = WORKLOADS[name]()
-    few = replace(load, fed=first_clients(load.fed, 8), asked=8)
-    del load
-    rounds(few, 1)
-    gc.collect()
-    # Hand freed memory back, or what the first run left behind would hide what this one needs.
-    ctypes.CDLL(None).malloc_trim(0)
-    before = resident() - few.fed.train.nbytes
-    load = WORKLOADS[name]()
-    gc.collect()
-    peak, stop = 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not stop.wait(0.05):
-            peak = max(peak, resident())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    rounds(load, 1)
-    stop.set()
-    watcher.join()
-    return (peak - before) / load.fed.train.nbytes
-
-
-def first_clients(fed: Federation, n: int) -> Federation:
-    """A federation of the first n clients, with copies of their rows."""
-    offsets = fed.train.offsets[: n + 1]
-    rows = int(offsets[-1])
-    few = RaggedRows(fed.train.x[:rows].clone(), fed.train.y[:rows].clone(), offsets)
-    return Federation.from_rows(few, classes=fed.classes)
 
 
 def in_new_process(call: str) -> float:
@@ -181,15 +122,6 @@ def speed(names: list[str], console: Console) -> list[list[str]]:
                 f"{n / limit:.1f}",
             ]
         )
-    return rows
-
-
-def memory(console: Console) -> list[list[str]]:
-    """Peak memory of each workload over the bytes of its data."""
-    rows = [["workload", "memory / data", "target"]]
-    for name in WORKLOADS:
-        console.print(f"memory of {name}", style="dim")
-        rows.append([name, f"{in_new_process(f'run.memory_ratio({name!r})'):.2f}", "<= 1.5"])
     return rows
 
 
@@ -289,7 +221,7 @@ def write(tables: dict[str, list[list[str]]], page: Path = PAGE) -> None:
 def main(wanted: list[str]) -> int:
     to_docs = "--write" in wanted
     wanted = [w for w in wanted if w != "--write"]
-    known = [*WORKLOADS, "memory", "scale", "methods", "busy"]
+    known = [*WORKLOADS, "scale", "methods", "busy"]
     wrong = [w for w in wanted if w not in known]
     if wrong:
         print(f"unknown workload '{wrong[0]}'; known: {', '.join(known)}", file=sys.stderr)
@@ -303,7 +235,6 @@ def main(wanted: list[str]) -> int:
             "seconds a round (best of the repeats) and ratios",
             lambda: speed(names, console),
         ),
-        ("memory", "peak memory, data included", lambda: memory(console)),
         ("scale", "cost as the population grows", scale),
         ("methods", "speed relative to FedAvg (1: as fast)", lambda: methods(console)),
         ("busy", "idle, and next to a busy process", lambda: busy(console)),

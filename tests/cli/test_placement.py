@@ -8,27 +8,14 @@ import pytest
 from rich.console import Console
 
 import muster
+from fragile import write_experiment
 from helpers import same_bits
 from muster.cli.compare import WORTH, place_seeds
 from muster.cli.main import main
 from muster.cli.progress_bar import Progress
 from muster.config import load
+from muster.papers.reproduce import panel_results
 from muster.study.units import Placement
-
-CONFIG = """
-rounds = 3
-seeds = 2
-data = {name = "digits", clients = 4, priority = 2}
-local = {steps = 1, batch_size = 8}
-methods = ["fedavg", "fedalign"]
-"""
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text(CONFIG)
-    return tmp_path
 
 
 def test_seeds_side_by_side_have_the_bits_of_one_process(here, capsys):
@@ -50,7 +37,7 @@ def test_a_share_of_a_comparison_finds_its_folder_and_goes_on(here, capsys):
     assert signal.getsignal(signal.SIGTERM) is before
     assert "results: runs/small" in capsys.readouterr().out
     assert main([*line, "--rounds", "4"]) == 2
-    assert "its runs were made with rounds = 3, this has 4" in capsys.readouterr().err
+    assert "its runs were made with rounds = 2, this has 4" in capsys.readouterr().err
     assert main(line) == 0, "finished: shown again"
     assert [p.name for p in (here / "runs").iterdir()] == ["small"]
 
@@ -66,6 +53,28 @@ def test_a_share_that_finds_no_more_leaves_the_rest_to_the_others(here, capsys):
     )
     assert main(["tune", "small.toml", "--tune.local.lr", "0.1,0.2", "--share", "3/2"]) == 2
     assert "--share: '3/2'; give i/n" in capsys.readouterr().err
+
+
+def test_reproduce_in_processes_and_as_a_share(here, capsys, monkeypatch):
+    experiment = write_experiment(here)
+    monkeypatch.setattr("muster.cli.reproduce.find_experiment", lambda id: experiment)
+    line = ["reproduce", "small", "--quick"]
+    assert main([*line, "--on", "processes", "--jobs", "2", "--out", "two"]) == 0
+    (here / "one/quick/small/one/runs/rounds=1").mkdir(parents=True)
+    ticket = here / "one/quick/small/one/runs/rounds=1/.ticket-1.0"
+    ticket.write_text("{}")  # just begun, elsewhere
+    capsys.readouterr()
+    line += ["--out", "one", "--jobs", "1"]
+    assert main([*line, "--share", "1/2"]) == 0
+    assert (
+        "share 1/2: 1 of 2 runs finished, 1 elsewhere; once all have ended: the same command "
+        "without --share" in " ".join(capsys.readouterr().out.split())
+    )
+    assert not (here / "one/quick/small.parquet").exists()
+    ticket.unlink()
+    assert main([*line, "--share", "2/2"]) == 0, "the last one finishes it"
+    one, two = (panel_results.load(here / name / "quick", "small") for name in ("one", "two"))
+    assert one.frame.equals(two.frame)
 
 
 @pytest.mark.parametrize(

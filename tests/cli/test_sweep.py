@@ -13,21 +13,6 @@ from muster.base.errors import INTERRUPTED, MusterError
 from muster.cli.main import main
 from muster.study import units
 
-CONFIG = """
-rounds = 2
-seeds = 2
-data = {name = "digits", clients = 6}
-local = {steps = 2, batch_size = 8}
-methods = ["fedavg", "fedalign"]
-"""
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text(CONFIG)
-    return tmp_path
-
 
 def test_a_sweep_leaves_tables_figures_and_cells(here, capsys):
     flags = ["--sweep.data.priority", "2,3", "--measure", "loss,fairness", "--figures", "pdf,png"]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
 import pytest
+import torch
 
 import muster
 from helpers import nine_clients
 from muster.base import memory
+from muster.federation import RaggedRows
 from muster.run import memory_check
 
 M = muster.methods
@@ -42,6 +49,58 @@ def test_an_invitation_that_does_not_say_is_given_the_benefit_of_the_doubt(monke
 
     monkeypatch.setattr(memory_check, "free_memory", lambda device: 1000.0)
     assert muster.simulate(nine_clients(), M.fedavg(Mine()), **ARGS).complete
+
+
+def forecast(clients, rows, model, method=None, **compute):
+    x = torch.zeros(clients * rows, 20)
+    data = RaggedRows(x, torch.arange(len(x)) % 2, np.arange(clients + 1) * rows)
+    fed = muster.Federation.from_rows(data, classes=2)
+    job = muster.Job(method or M.fedavg(), model, muster.Local(steps=1), rounds=3)
+    chosen = muster.Compute(processes=2, **compute)
+    return memory_check.forecast_memory(fed, job, job.check(fed), chosen)
+
+
+def test_the_forecast_counts_each_part_of_a_run(monkeypatch):
+    small, linear = forecast(50, 40, muster.models.MLP((30,))), muster.models.Softmax()
+    assert small.rows == 2000 * (20 * 4 + 8)
+    model = 4 * (20 * 30 + 30 + 30 * 2 + 2)
+    assert small.held == 50 * model
+    assert small.models == (memory_check.MODELS + 2) * model
+    assert small.plans == memory_check.PLANNED * 2000
+    assert small.run == sum(
+        (small.rows, small.models, small.training, small.clients,
+         max(small.held + small.plans, small.measuring))
+    )  # fmt: skip
+    assert small.total == small.run + memory_check.PROCESS
+    # More clients, wider layers and more bytes a number need more.
+    more = forecast(100, 40, muster.models.MLP((30,)))
+    assert (more.rows, more.held) == (2 * small.rows, 2 * small.held)
+    wide = forecast(50, 40, muster.models.MLP((300,)))
+    assert wide.training > 5 * small.training
+    assert wide.measuring > 2 * small.measuring
+    double = forecast(50, 40, muster.models.MLP((30,)), dtype="float64")
+    assert double.held == 2 * small.held
+    # What clients remember: those that train, as the state they begin and end a round with.
+    kept = forecast(50, 40, linear, M.scaffold(m=5))
+    weights = 4 * (20 * 2 + 2)
+    assert kept.held == 5 * 3 * weights + 5 * weights + 15 * weights
+    # Replies that are only averaged do not all stay.
+    monkeypatch.setattr(memory_check, "REPLIES", 10 * model)
+    assert forecast(50, 40, muster.models.MLP((30,))).held == 10 * model
+    # Each process of the loop has its own.
+    loop = forecast(50, 40, muster.models.MLP((30,)), engine="loop")
+    assert loop.training > 2 * memory_check.WORKER
+
+
+@pytest.mark.slow
+def test_the_forecast_is_within_a_fifth_of_what_runs_need():
+    """Ends with 0 only if that is so; each run in a process of its own."""
+    command = Path(__file__).parents[2] / "benchmarks" / "memory.py"
+    runs = ["W1", "small", "double", "scaffold", "loop", "mapped", "bytes", "momentum"]
+    done = subprocess.run(
+        [sys.executable, command, *runs], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_free_memory_is_a_number_of_bytes():

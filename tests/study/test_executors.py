@@ -10,9 +10,11 @@ import pytest
 
 import fragile
 import muster
-from fragile import BASE, compare, configure
+from fragile import BASE, compare, configure, write_experiment
 from helpers import same_bits
 from muster.base.errors import MusterError
+from muster.cli.main import main
+from muster.papers.reproduce import run_panels
 from muster.study.executors import open_executor
 
 OVER = {"local.lr": [0.1, 0.2]}
@@ -36,6 +38,10 @@ def check_bits(executor, folder):
     one = muster.tune(SMALL, TUNE, jobs=1)
     two = muster.tune(SMALL, TUNE, folder / "t", executor=executor)
     assert (one.chosen, one.frame.to_dicts()) == (two.chosen, two.frame.to_dicts())
+    experiment = write_experiment(folder)
+    a = run_panels.run(experiment, folder / "r", jobs=1)
+    b = run_panels.run(experiment, folder / "q", executor=executor)
+    assert a.frame.equals(b.frame)
 
 
 def test_two_processes_of_concurrent_futures(tmp_path):
@@ -55,7 +61,7 @@ def cluster():
         yield cluster
 
 
-def test_two_workers_of_dask_one_of_which_is_killed(tmp_path, cluster):
+def test_two_workers_of_dask_one_of_which_is_killed(tmp_path, cluster, monkeypatch, capsys):
     address = cluster.scheduler_address.replace("tcp://", "dask://")
     with open_executor(address) as executor:
         check_bits(executor, tmp_path)
@@ -65,6 +71,13 @@ def test_two_workers_of_dask_one_of_which_is_killed(tmp_path, cluster):
     assert len(record.read_text().split()) == 1
     here = muster.sweep(configure(record, 0), OVER, jobs=1)
     assert here.frame.drop("seconds").equals(done.frame.drop("seconds"))
+    experiment = write_experiment(tmp_path)
+    monkeypatch.setattr("muster.cli.reproduce.find_experiment", lambda id: experiment)
+    line = ["reproduce", "small", "--panel", "two", "--out", str(tmp_path / "o"), "--on", address]
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert "4 of 4" in said
+    assert "results:" in said
 
 
 def test_two_workers_of_ray_one_of_which_is_killed(tmp_path, monkeypatch):

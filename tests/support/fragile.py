@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import tomli_w
 
 import muster
 from muster import Decision
+from muster.papers.reproduce.paper_experiment import read_experiment
 from muster.parts import Join
 
 
@@ -51,6 +53,23 @@ def configure(record, times=1):
     record.write_text("")
     join = {"kind": "fragile:Fragile", "record": str(record), "times": times}
     return {**BASE, "methods": [{"name": "fedavg", "join": join}]}
+
+
+def write_experiment(folder):
+    """An experiment of two panels, to be reproduced."""
+    table = {
+        "id": "small",
+        "title": "A small one",
+        "paper": "fedalign",
+        "where": "nowhere",
+        "common": {**BASE, "rounds": 2, "methods": ["fedavg", "fedalign"]},
+        "panels": {"one": {}, "two": {"sweep": {"local.lr": [0.1, 0.2]}}},
+        "figures": [{"measures": ["loss"]}],
+        "quick": {"rounds": 1},
+    }
+    path = folder / "small.toml"
+    path.write_text(tomli_w.dumps(table))
+    return read_experiment(path)
 
 
 def digits(seed, clients=4):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Bool, Int64
+from .arrays import Int64
 from .lazy import torch
 from .params import State
 
@@ -46,7 +46,10 @@ class StateTable:
         self.start, self.n = start, n
         size = n * sum(t.numel() * t.element_size() for m in start.values() for t in m.values())
         self.mapped = size > mapped_from
-        self.touched: Bool = np.zeros(n, np.bool_)
+        # The row of each client, in the order in which they first trained, so that rows in use lie
+        # together; -1 without one.
+        self.place: Int64 = np.full(n, -1)
+        self.used = 0
         self.rows: Rows = {
             part: {name: allocate_rows(n, t, self.mapped) for name, t in model.items()}
             for part, model in start.items()
@@ -55,24 +58,28 @@ class StateTable:
     def get(self, clients: Int64) -> State:
         """Return these clients' rows, as stacks on the device of the initial state. Only rows that
         were written are read: a hole in a mapped file is read from the disk too."""
-        at = np.flatnonzero(self.touched[clients])
+        place = self.place[clients]
+        at = np.flatnonzero(place >= 0)
         stacks: State = {}
         for part, model in self.start.items():
             stacks[part] = {}
             for name, t in model.items():
                 stack = t.expand(len(clients), *t.shape).clone()
                 if len(at):
-                    own = torch.from_numpy(self.rows[part][name][clients[at]])
+                    own = torch.from_numpy(self.rows[part][name][place[at]])
                     stack[torch.from_numpy(at).to(t.device)] = own.to(t.device)
                 stacks[part][name] = stack
         return stacks
 
     def put(self, clients: Int64, rows: State) -> None:
         """Write these clients' rows; writing them twice changes nothing."""
+        new = clients[self.place[clients] < 0]
+        self.place[new] = np.arange(self.used, self.used + len(new))
+        self.used += len(new)
+        place = self.place[clients]
         for part, model in rows.items():
             for name, t in model.items():
-                self.rows[part][name][clients] = t.cpu().numpy()
-        self.touched[clients] = True
+                self.rows[part][name][place] = t.cpu().numpy()
 
 
 class ClientStates:
@@ -93,11 +100,11 @@ class ClientStates:
         """Return these clients' states, as stacks that the caller may change."""
         stacks = self.table.get(clients)
         if len(self.who):
-            place = np.full(self.table.n, -1)
-            place[self.who] = np.arange(len(self.who))
-            at = place[clients]
-            target = torch.from_numpy(np.flatnonzero(at >= 0))
-            source = torch.from_numpy(at[at >= 0])
+            order = np.argsort(self.who)
+            ends = np.searchsorted(self.who, clients, sorter=order)
+            at = order[np.minimum(ends, len(order) - 1)]
+            found = self.who[at] == clients
+            target, source = torch.from_numpy(np.flatnonzero(found)), torch.from_numpy(at[found])
             for part, model in self.rows.items():
                 for name, t in model.items():
                     stack = stacks[part][name]
@@ -115,7 +122,7 @@ class ClientStates:
     @property
     def written(self) -> Int64:
         """Clients that have a row: those that have trained."""
-        return np.union1d(np.flatnonzero(self.table.touched), self.who)
+        return np.union1d(np.flatnonzero(self.table.place >= 0), self.who)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return all states as named tensors: the clients that have a row, and their rows."""

@@ -18,16 +18,18 @@ from .arguments import CommandParser
 from .options import add_flags, parse_whole
 
 
-def add_placement(parser: CommandParser, share: bool = True) -> None:
-    """Add the flags; `share` if several processes can share the results' folder."""
+def add_placement(parser: CommandParser) -> None:
+    """Add the flags."""
     add_flags(
         parser,
         ("--jobs", "N", "runs at once, each on one core; default: as many as cores"),
         ("--on", "WHERE", f"where runs go: {ADDRESSES}"),
+        (
+            "--share",
+            "i/n",
+            "be process i of n that share one folder and its runs, as in a Slurm array",
+        ),
     )
-    if share:
-        text = "be process i of n that share one folder and its runs, as in a Slurm array"
-        add_flags(parser, ("--share", "i/n", text))
 
 
 @contextmanager
@@ -35,8 +37,7 @@ def open_placement(arguments: argparse.Namespace) -> Iterator[Placement]:
     """Provide the place that a command line names. A share that is asked to end (SIGTERM, as
     Slurm sends it) is interrupted, so that others take its runs at once."""
     jobs = parse_whole(arguments.jobs, "--jobs")
-    text = getattr(arguments, "share", None)
-    share = None if text is None else Share.parse(text)
+    share = None if arguments.share is None else Share.parse(arguments.share)
     if share is not None and arguments.on not in (None, "processes"):
         raise MusterError(f"--share: given together with --on {arguments.on}; give one of them")
     if jobs is not None and arguments.on not in (None, "processes"):

@@ -27,11 +27,11 @@ from ..papers.reproduce.paper_experiment import (
     list_experiments,
     require_checkout,
 )
-from ..study.units import OnCell, Placement
+from ..study.units import OnCell, Placement, SharesUnderWay
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags, parse_whole
-from .placement import add_placement, open_placement
+from .placement import add_placement, describe_shares, open_placement
 from .progress_bar import Cells, format_duration
 
 DESCRIPTION = """\
@@ -64,7 +64,7 @@ def add_arguments(parser: CommandParser) -> None:
         ("--seeds", "N", "number of seeds, in place of the file's"),
         ("--out", "FOLDER", "folder of runs and results (runs/reproduce)"),
     )
-    add_placement(parser, share=False)
+    add_placement(parser)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
@@ -105,6 +105,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
                     raise
                 print_line(console, f"  left out: {error}")
                 missing.append(experiment.id)
+            except SharesUnderWay as left:
+                again = "the same command without --share"
+                print_line(console, f"  {describe_shares(where.share, left, again)}")
             except KeyboardInterrupt:
                 print_line(console, "interrupted; the same command continues from here")
                 return INTERRUPTED
@@ -148,6 +151,7 @@ def run_one(
         progress(console),
         only,
         where.executor,
+        where.share,
     )
     store(found, folder, experiment)
     whole = panel_results.load_results(experiment, folder)

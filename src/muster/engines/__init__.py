@@ -28,6 +28,7 @@ __all__ = [
     "LoopEngine",
     "StackedEngine",
     "choose",
+    "find_engine",
     "resolve_compute",
 ]
 
@@ -86,16 +87,19 @@ def _choose(
     task: Task,
     row_noise: RowNoise | None = None,
 ) -> Engine:
-    if compute.engine == "stacked":
-        return StackedEngine(module, fed, local, compute, task, row_noise)
-    why = "it was asked for"
-    if compute.engine in ("auto", SPREAD):
-        missing = stackable(module)
-        if not isinstance(missing, str):
-            return StackedEngine(module, fed, local, compute, task, row_noise)
-        why = find_obstacle(module, examples(fed, compute.number))
-        if not why:
-            return StackedEngine(module, fed, local, compute, task, row_noise)
-    loop = LoopEngine(module, fed, local, compute, task, row_noise)
-    loop.why = why
-    return loop
+    kind, why = find_engine(compute, module, fed)
+    engine = kind(module, fed, local, compute, task, row_noise)
+    engine.why = why or engine.why
+    return engine
+
+
+def find_engine(
+    compute: Compute, module: nn.Module, fed: Federation
+) -> tuple[type[StackedEngine | LoopEngine], str]:
+    """Return the class of the engine for this model, and why it is the loop where it is that."""
+    if compute.engine == "loop":
+        return LoopEngine, "it was asked for"
+    if compute.engine == "stacked" or not isinstance(stackable(module), str):
+        return StackedEngine, ""
+    why = find_obstacle(module, examples(fed, compute.number))
+    return (LoopEngine, why) if why else (StackedEngine, "")

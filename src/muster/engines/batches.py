@@ -213,12 +213,17 @@ def _poisson(
 
 def cut_portions(group: BatchPlan, model: Params) -> list[BatchPlan]:
     """Cut a group into portions, nearly equal in clients: those with most steps come first."""
-    clients, width = len(group.at), group.rows.shape[2]
-    step = clients * width * count_parameters(model)
-    fits = -(-clients * params.nbytes(model) // CACHE)
-    pieces = min(clients, max(1, fits, min(ENOUGH, step // WORTH)))
+    clients = len(group.at)
+    pieces = count_portions(clients, group.rows.shape[2], model)
     ends = np.arange(pieces + 1) * clients // pieces
     return [group.cut(int(a), int(b)) for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def count_portions(clients: int, width: int, model: Params) -> int:
+    """Return the number of portions of clients with batches of this many rows."""
+    step = clients * width * count_parameters(model)
+    fits = -(-clients * params.nbytes(model) // CACHE)
+    return min(clients, max(1, fits, min(ENOUGH, step // WORTH)))
 
 
 def blocks(group: BatchPlan, model: Params, threads: int) -> list[slice]:

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 TRIED = 6  # rows on which a task is tried before anything trains
 
 
+def count_chunk(width: int) -> int:
+    """Return the number of rows, of this many numbers, that a model is measured on together."""
+    return int(np.clip(CHUNK // width, 64, 8192))
+
+
 @dataclass(frozen=True)
 class Assignment:
     """Work that differs from an ordinary round's.
@@ -112,8 +117,7 @@ class Engine:
         self.y = {"train": self._targets(fed.train.y)}
         if fed.test is not None:
             self.x["test"], self.y["test"] = fed.test.x.to(self.device), self._targets(fed.test.y)
-        width = max(1, int(np.prod(fed.train.x.shape[1:])))
-        self.chunk = int(np.clip(CHUNK // width, 64, 8192))
+        self.chunk = count_chunk(max(1, int(np.prod(fed.train.x.shape[1:]))))
         self._try_task()
         self.writes = writes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
 

@@ -308,6 +308,47 @@ def writes_rows(module: nn.Module, rows: Tensor) -> bool:
     return _try(module, rows.device, look)
 
 
+@dataclass(frozen=True)
+class LayerSizes:
+    """Numbers that a module computes for a row.
+
+    Attributes:
+        kept: of all layers together, as a gradient needs them
+        at_once: of the largest layer, its input and output
+        largest: of the largest input or output
+    """
+
+    kept: int
+    at_once: int
+    largest: int
+
+
+def measure_layers(module: nn.Module, rows: Tensor) -> LayerSizes:
+    """Measure a module's layers on a few rows. The rows themselves do not count."""
+    pairs: list[tuple[int, int]] = []
+
+    def count(t: object) -> int:
+        new = isinstance(t, torch.Tensor) and t.data_ptr() != rows.data_ptr()
+        return t.numel() // len(rows) if new else 0  # type: ignore[attr-defined]
+
+    def note(layer: nn.Module, given: tuple[object, ...], out: object) -> None:
+        pairs.append((sum(map(count, given)), count(out)))
+
+    def look(twin: nn.Module) -> bool:
+        for layer in twin.modules():
+            if next(layer.children(), None) is None:
+                layer.register_forward_hook(note)
+        twin.eval()(rows)
+        return True
+
+    _try(module, rows.device, look)
+    return LayerSizes(
+        sum(out for _, out in pairs),
+        max((given + out for given, out in pairs), default=0),
+        max((max(pair) for pair in pairs), default=0),
+    )
+
+
 def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
     """Return True if a module's output for a row depends on the rows next to it."""
 

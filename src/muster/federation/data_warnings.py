@@ -22,6 +22,7 @@ from .row_hashes import get_hashes
 
 LARGE = 10.0  # a feature's size from which ordinary learning rates diverge
 LOOK_AT = 1000  # rows, evenly spread, that sizes are measured on
+TOGETHER = 50  # rows of them in memory at once, as float64
 MANY = 20  # classes from which labels may really be numbers
 MATTERS = 0.01  # share of test rows from which copies of training rows change what a score says
 CHANCE = 0.05  # expected copies of a row up to which copies are no accident
@@ -45,8 +46,10 @@ def feature_sizes(fed: Federation) -> Float64:
         return np.empty(0)
     total = int(fed.train.offsets[-1])
     at = np.unique(np.linspace(0, total - 1, min(total, LOOK_AT)).astype(np.int64))
-    rows = x[torch.from_numpy(fed.train.base(at))].flatten(1).double().numpy()
-    return np.asarray(np.sqrt(np.mean(rows**2, axis=0)), np.float64)
+    rows = torch.from_numpy(fed.train.base(at))
+    squares = sum(x[some].flatten(1).double().pow_(2).sum(0) for some in rows.split(TOGETHER))
+    assert isinstance(squares, torch.Tensor), "there are rows"
+    return np.sqrt(squares.numpy() / len(rows))
 
 
 def _large_features(fed: Federation) -> str:
@@ -70,7 +73,7 @@ def _copied_rows(fed: Federation) -> str:
     train, test = (get_hashes(d)[d.base(np.arange(d.offsets[-1]))] for d in splits)
     copied = np.isin(test, train)
     _, different = np.unique(get_hashes(fed.train), return_index=True)
-    if copied.mean() < MATTERS or may_be_accidental(fed.train.x.flatten(1).numpy()[different]):
+    if copied.mean() < MATTERS or may_be_accidental(fed.train.x.flatten(1).numpy(), different):
         return ""
     owners = [np.repeat(np.arange(fed.n), d.sizes) for d in splits]
     same = np.isin(rng.fold(test, owners[1]), rng.fold(train, owners[0]))
@@ -83,13 +86,13 @@ def _copied_rows(fed: Federation) -> str:
     )
 
 
-def may_be_accidental(x: NDArray[Any]) -> bool:
+def may_be_accidental(x: NDArray[Any], rows: Int64) -> bool:
     """Return True if different rows have so few values that equal ones are to be expected: more
     than `CHANCE` for each row, if columns were independent, n prod_j sum_v p_jv^2."""
-    expected = float(len(x))
+    expected = float(len(rows))
     for column in x.T:
-        _, counts = np.unique(column, return_counts=True)
-        expected *= float(((counts / len(x)) ** 2).sum())
+        _, counts = np.unique(column[rows], return_counts=True)
+        expected *= float(((counts / len(rows)) ** 2).sum())
         if expected < CHANCE:
             return False
     return True

@@ -59,6 +59,21 @@ class Population:
         return self.sizes if self.counted is None else self.counted
 
     @cached_property
+    def takes_part(self) -> Bool:
+        """True for clients that take part."""
+        return ~self.unseen
+
+    @cached_property
+    def participants(self) -> Int64:
+        """The clients that take part."""
+        return np.flatnonzero(self.takes_part)
+
+    @cached_property
+    def members(self) -> Int64:
+        """The clients with a weight in the objective."""
+        return np.flatnonzero(self.objective > 0)
+
+    @cached_property
     def share(self) -> Float64:
         """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
         no other client has importance, and the others' shares come on top."""

@@ -26,8 +26,12 @@ class EvaluationCache:
     Attributes:
         known: the appraisals so far, NaN where there is none
         done: True for clients whose appraisal is known
-        consulted: clients that needed the model to answer in this round, asked to train or not
-        polled: clients that reported their loss before the invitation
+        consulted: True for clients that needed the model to answer in this round, asked to train
+            or not
+        polled: True for clients that reported their loss before the invitation
+
+    Arrays have an entry for each of n clients; only entries that were used are reset, so that a
+    round among a million costs what its own clients cost.
     """
 
     def __init__(
@@ -44,18 +48,30 @@ class EvaluationCache:
         """
         self._appraise, self._evaluate, self.n, self.reuse = appraise, evaluate, n, reuse
         self.state: RunState | None = None
-        self._clear()
+        self._view: Evaluation | None = None
+        self.done, self.consulted, self.polled = (np.zeros(n, np.bool_) for _ in range(3))
+        self.known = Appraisal.unknown(n)
+        self._stored: list[Int64] = []  # clients whose appraisal is known
+        self._asked: list[Int64] = []  # clients consulted in this round
+        self._count = 0  # and their number
 
     def _clear(self) -> None:
-        self._view: Evaluation | None = None
-        self.done = np.zeros(self.n, np.bool_)
-        self.known = Appraisal.unknown(self.n)
+        self._view = None
+        for clients in self._stored:
+            self.done[clients] = False
+            self.known.loss[clients] = self.known.score[clients] = np.nan
+        self._stored = []
         self.begin_round()
 
     def begin_round(self) -> None:
         """Reset the counts of who was consulted and polled."""
-        self.consulted = np.zeros(self.n, np.bool_)
-        self.polled = np.zeros(self.n, np.bool_)
+        for clients in self._asked:
+            self.consulted[clients] = self.polled[clients] = False
+        self._asked, self._count = [], 0
+
+    def count_consulted(self, asked: Int64) -> int:
+        """Return the number of clients that were consulted, and are not among those asked."""
+        return self._count - int(self.consulted[asked].sum())
 
     def use(self, state: RunState) -> EvaluationCache:
         """Turn to the model of a state, and drop what is stored of another one."""
@@ -68,11 +84,14 @@ class EvaluationCache:
         """Store appraisals that are known from elsewhere."""
         self.known.loss[clients], self.known.score[clients] = appraisals.loss, appraisals.score
         self.done[clients] = True
+        self._stored.append(clients)
 
     def appraise(self, clients: Int64) -> Appraisal:
         """Return these clients' appraisals, and count the clients as consulted."""
         assert self.state is not None, "no model to appraise"
+        self._count += len(clients) - int(self.consulted[clients].sum())
         self.consulted[clients] = True
+        self._asked.append(clients)
         new = clients[~self.done[clients]]
         if len(new):
             self.store(new, self._appraise(self.state.round, self.state.model, new))

@@ -65,10 +65,10 @@ class Setup:
 def find_present(setup: Setup, t: int, cache: EvaluationCache) -> Bool:
     """Return True for clients that take part: never the unseen and, where clients may leave, only
     those that decide to stay."""
-    present = ~setup.population.unseen
-    if setup.job.may_leave(t):
-        seen = np.flatnonzero(present)
-        present[seen[~setup.clients.decide_to_stay(seen, cache)]] = False
+    if not setup.job.may_leave(t):
+        return setup.population.takes_part
+    seen, present = setup.population.participants, setup.population.takes_part.copy()
+    present[seen[~setup.clients.decide_to_stay(seen, cache)]] = False
     return present
 
 
@@ -79,7 +79,8 @@ def select_pool(setup: Setup, t: int, present: Bool) -> Int64:
         who, witnesses = setup.population, setup.job.method.trust is not None
         witnesses &= can_witness(int(present.sum()), int((present & who.priority).sum()))
         present = present & ((who.importance > 0) | witnesses)
-    return np.flatnonzero(present)
+    everyone = present is setup.population.takes_part
+    return setup.population.participants if everyone else np.flatnonzero(present)
 
 
 def measure_reference(
@@ -93,9 +94,8 @@ def measure_reference(
     plausible report: then no other client can decide whether it is aligned, and all abstain.
     """
     weight = setup.population.objective
-    members = np.flatnonzero(weight > 0)
-    if setup.job.method.reference == "asked":
-        members = asked[weight[asked] > 0]
+    asks = setup.job.method.reference == "asked"
+    members = asked[weight[asked] > 0] if asks else setup.population.members
     own = setup.clients.report(offer, members, cache) if len(members) else Appraisal.unknown(0)
     priority = setup.population.priority[members]
     can = setup.job.possible
@@ -390,7 +390,7 @@ def build_offer(setup: Setup, state: RunState) -> Offer:
         job.rounds,
         setup.clients.deliver(state.model),
         lr=job.local.rate(t, job.rounds),
-        population=int((~setup.population.unseen).sum()),
+        population=len(setup.population.participants),
         trainable=setup.clients.trainable,
         server={part: gather_tracks(state.server, part) for part in job.method.solver.needs},
         score_name=job.scoring.first.name,

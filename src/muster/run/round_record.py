@@ -46,7 +46,9 @@ def record_moves(
     t: int, before: Bool, after: Bool, events: tuple[tuple[int, str], ...]
 ) -> dict[str, NDArray[Any]]:
     """Return the rows of `moves`: clients that left the pool or returned, and other events."""
-    left, returned = np.flatnonzero(before & ~after), np.flatnonzero(~before & after)
+    left = returned = np.empty(0, np.int64)
+    if before is not after:
+        left, returned = np.flatnonzero(before & ~after), np.flatnonzero(~before & after)
     words = ["left"] * len(left) + ["returned"] * len(returned) + [what for _, what in events]
     move = np.array(words, np.dtypes.StringDType())
     clients = np.concatenate([left, returned, np.array([k for k, _ in events], np.int64)])
@@ -75,7 +77,7 @@ def compute_traffic(
 ) -> Traffic:
     """Compute the bytes a round needs at least: models and the numbers that go with them."""
     asked = roster.clients
-    consulted = int(cache.consulted.sum() - cache.consulted[asked].sum())  # and not asked to train
+    consulted = cache.count_consulted(asked)  # and not asked to train
     alone = method.serves == "own"
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())

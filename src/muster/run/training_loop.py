@@ -97,7 +97,7 @@ class RunOrigin:
 def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
     """Return the state before the first round. `memory` is the initial state of a client, where it
     is stored here."""
-    seen, method, n = ~setup.population.unseen, setup.job.method, setup.population.n
+    seen, method, n = setup.population.takes_part, setup.job.method, setup.population.n
     start = expand_tracks(method, start)
     server = initial_server_state(method, start, seen)
     if hasattr(method.weigh, "memory"):

@@ -100,6 +100,7 @@ class SharesUnderWay(Exception):
 
     def __init__(self, left: int, total: int) -> None:
         super().__init__(f"{total - left} of {plural(total, 'run')} finished, {left} elsewhere")
+        self.left, self.total = left, total
 
 
 @dataclass(frozen=True)
@@ -287,8 +288,8 @@ def check_cells(group: CellGroup) -> float:
             fed = chosen.federation(seed, group.tuning) if fed is None else fed
             modules = check_experiment(chosen, fed, seed, solo)
             for label, module in modules.items():
-                size = forecast_memory(fed, chosen.jobs[label], module, chosen.settings.compute)
-                needed = max(needed, size)
+                need = forecast_memory(fed, chosen.jobs[label], module, chosen.settings.compute)
+                needed = max(needed, need.total)
     return needed
 
 

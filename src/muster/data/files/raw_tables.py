@@ -110,7 +110,9 @@ def find_copies(
     whole = pl.concat([table.select(*features, label) for table in tables.values()])
     hashes = whole.hash_rows()
     codes = whole.unique().select(pl.col(features).rank("dense").fill_null(0))
-    if not hashes.is_duplicated().any() or may_be_accidental(codes.to_numpy()):
+    if not hashes.is_duplicated().any() or may_be_accidental(
+        codes.to_numpy(), np.arange(len(codes))
+    ):
         return []
     clients = list(tables)
     owner = np.repeat(np.arange(len(clients)), [len(table) for table in tables.values()])

@@ -113,7 +113,7 @@ class RemoteClients:
         return figure_names(self.job.scoring.names)
 
     def _offer(self, t: int, model: Params) -> Offer:
-        population = int((~self.population.unseen).sum())
+        population = len(self.population.participants)
         return Offer(
             self.job.seed,
             t,

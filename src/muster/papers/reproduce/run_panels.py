@@ -24,9 +24,10 @@ from ...data.sources.dataset import locate
 from ...federation import Variation
 from ...results.measures import MEASURES
 from ...study.experiment_runs import without_solo
-from ...study.sweep import plan_sweep, sweep
-from ...study.tune import plan_tuning, tune
-from ...study.units import OnCell, Placement
+from ...study.sweep import plan_sweep, run_sweep
+from ...study.tickets import Share
+from ...study.tune import plan_tuning, run_tuning
+from ...study.units import OnCell, Placement, SharesUnderWay
 from ..theory import study
 from .panel_results import Provenance, Results, record_tuning, stack
 from .paper_experiment import KEEP, Panel, PaperExperiment, Size
@@ -69,11 +70,14 @@ def run(
     on_work: OnWork = report_nothing,
     only: Sequence[str] = (),
     executor: Executor | None = None,
+    share: Share | None = None,
 ) -> Results:
     """Run an experiment's panels, or only some; runs finished in the folder are not repeated. A
     panel whose data is missing is left out, and the results record it. Runs go to processes, or
-    to an executor, as in `muster.sweep`; the theory's studies are computed here."""
-    where = Placement(jobs, executor)
+    to an executor, as in `muster.sweep`, or are a share of those that several processes run; the
+    theory's studies are computed here, once all runs are there. Where runs are left to other
+    processes, `SharesUnderWay` is raised."""
+    where = Placement(jobs, executor, share)
     for name in only:
         if name not in experiment.panel_tables:
             known = nearest(name, list(experiment.panel_tables))
@@ -83,14 +87,22 @@ def run(
     chosen = [name for name in experiment.panel_tables if name in only or not only]
     skipped = [name for name in experiment.skipped_panels(size) if name in chosen]
     missing = dict.fromkeys(skipped, f"muster reproduce {experiment.id}")
+    elsewhere: list[SharesUnderWay] = []
     for panel in (p for p in experiment.panels(size, seeds) if p.name in chosen):
         if command := missing_command(panel):
             missing[panel.name] = command
             continue
-        frame, provenance[panel.name] = run_panel(panel, folder / panel.name, size, where, on_work)
+        place = folder / panel.name
+        try:
+            frame, provenance[panel.name] = run_panel(panel, place, size, where, on_work)
+        except SharesUnderWay as left:
+            elsewhere.append(left)
+            continue
         keys |= dict.fromkeys(panel.over)
         few = thin_rounds(frame, experiment.keep, list(panel.over))
         frames.append(few.with_columns(panel=pl.lit(panel.name)))
+    if elsewhere:
+        raise SharesUnderWay(sum(e.left for e in elsewhere), sum(e.total for e in elsewhere))
     if not frames and missing:
         commands = "; ".join(dict.fromkeys(missing.values()))
         raise DataMissing(f"{experiment.id}: its data is not here; get it with {commands}")
@@ -114,14 +126,7 @@ def run_panel(
     over = panel.over or {"rounds": [table["rounds"]]}
     units = math.prod(map(len, over.values())) * len(as_seeds(table["seeds"]))
     with on_work(f"{panel.name}: {panel.data}", units) as on_cell:
-        swept = sweep(
-            table,
-            over=over,
-            folder=folder / "runs",
-            jobs=where.jobs,
-            on_cell=on_cell,
-            executor=where.executor,
-        )
+        swept = run_sweep(plan_sweep(table, over, trusted=True), folder / "runs", where, on_cell)
     work += float(swept.frame["seconds"].sum())
     data = describe_data(panel)
     return swept.frame, Provenance(__version__, size, round(work, 1), panel.digest, data, tried)
@@ -152,12 +157,10 @@ def tune_panel(
     """Tune a panel: return its configuration with the settings chosen for each method, every
     candidate with its score, and the seconds of work."""
     table = {**panel.config, "tune": panel.tune}
-    plan = plan_tuning(table, None, trusted=False)
+    plan = plan_tuning(table, None, trusted=True)
     units = sum(len(cell.seeds) for mine in plan.cells.values() for cell in mine)
     with on_work(f"{panel.name}: tuning", units) as on_cell:
-        found = tune(
-            table, folder=folder, jobs=where.jobs, on_cell=on_cell, executor=where.executor
-        )
+        found = run_tuning(plan, folder, where, on_cell)
     work = sum(
         float(read_frame(path, ["seconds"])["seconds"].sum())
         for path in folder.rglob("rounds.parquet")
