@@ -180,8 +180,8 @@ def find_missing_words(
     """Return values that seem to say that there is none, such as `k.A.`."""
     recode: dict[str, str] = {}
     for client, column in values.items():
-        strange = {v: n for v, n in count(column).items() if v not in known}
-        found = {v: n for v, n in strange.items() if fold(v) in MISSING_WORDS}
+        words = count(column.filter(pl.Series(~np.isfinite(as_numbers(column)))))
+        found = {v: n for v, n in words.items() if v not in known and fold(v) in MISSING_WORDS}
         if found:
             recode |= dict.fromkeys(found, "")
             text = f"{quote(set(found))} in {plural(sum(found.values()), 'row')}"

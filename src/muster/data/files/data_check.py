@@ -146,11 +146,19 @@ def describe_tests(fed: Federation) -> list[str]:
     """Return what the test part of each client can show."""
     if fed.test is None or fed.names is None or not fed.classes:
         return []
-    points = [100 / n for n in fed.test.sizes]
     return [
-        f"{name}: {plural(int(n), 'test row')}: one is {p:.{int(p < 1)}f} points of accuracy"
-        for name, n, p in zip(fed.names, fed.test.sizes, points, strict=True)
+        f"{name}: {plural(int(n), 'test row')}: one is {format_points(100 / n)} points of accuracy"
+        for name, n in zip(fed.names, fed.test.sizes, strict=True)
     ]
+
+
+def format_points(points: float) -> str:
+    """Return points of accuracy, whole ones from 2 on.
+
+    >>> [format_points(100 / n) for n in (12, 80, 300, 13333)]
+    ['8', '1.2', '0.3', '0.008']
+    """
+    return f"{points:.{0 if points >= 2 else 1 if points >= 0.1 else 3}f}"
 
 
 @dataclass
@@ -314,7 +322,9 @@ class FolderReader:
     def add(self, found: ColumnCheck) -> None:
         """Take over a column's problems and values to replace."""
         self.problems += [replace(p, column=p.column or NAMELESS) for p in found.problems]
-        if found.recode and found.used:
+        if not found.recode:
+            return
+        if found.used:
             self.draft.recode(found.name, found.recode)
         self.tables = {
             client: recode_values(table, {found.name: found.recode}).with_columns(
@@ -345,20 +355,21 @@ class FolderReader:
                 if n == len(self.tables[client]):
                     self.notes.append(f"{client}: column '{column.name}' has no value at all")
         for column in used:
-            few = sorted(self.levels(column.name), key=natural_key)
-            codes = (
-                column.kind == "number" and 3 <= len(few) <= FEW and all(map(str.isdecimal, few))
-            )
-            if codes and self.options.categories is None:
+            every = pl.concat(list(self.values(column.name).values())).drop_nulls()
+            if column.kind != "number":
+                continue
+            if len(every) >= RARE and every.str.contains(THREE).all():
+                self.notes.append(
+                    f"column '{column.name}' has three digits after the point in every row, such "
+                    f"as {every[0]}: if it marks thousands, write them without"
+                )
+            if not 3 <= every.n_unique() <= FEW or self.options.categories is not None:
+                continue
+            few = sorted(every.unique(), key=natural_key)
+            if all(map(str.isdecimal, few)):
                 self.notes.append(
                     f"column '{column.name}' holds {', '.join(few)}: if they are codes, name it in "
                     "categories"
-                )
-            three = pl.concat(list(self.values(column.name).values())).drop_nulls()
-            if column.kind == "number" and len(three) >= RARE and three.str.contains(THREE).all():
-                self.notes.append(
-                    f"column '{column.name}' has three digits after the point in every row, such "
-                    f"as {three[0]}: if it marks thousands, write them without"
                 )
         if any(c.kind == "number" for c in used):
             self.draft.decide("scale", "pooled", "numbers are scaled over all training rows")
