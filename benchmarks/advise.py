@@ -28,7 +28,7 @@ PORTION = 500  # federations between two writes; a training takes longer
 PORTIONS = dict.fromkeys(TRAINED, 10)
 HEAD = [
     *("world", "federations", "clients", "join", "wrong", "help", "wrong", "stay out", "wrong"),
-    *("federations with a wrong join", "join found"),
+    *("wrong joins at most", "federations with a wrong join", "join found"),
 ]
 BEGIN, END = "<!-- errors -->\n", "<!-- end errors -->"
 

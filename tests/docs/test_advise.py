@@ -29,5 +29,5 @@ def test_wrong_joins_are_under_five_per_cent_in_every_world():
     for (world,), mine in rows.group_by("world"):
         wrong = mine.filter((pl.col("verdict") == "join") & pl.col("wrong"))
         joins = mine.filter(pl.col("verdict") == "join")
-        assert len(wrong) < 0.05 * len(joins), f"{world}: of those advised to join"
+        assert len(wrong) <= 0.05 * len(joins), f"{world}: of those advised to join"
         assert wrong["federation"].n_unique() < 0.05 * mine["federation"].n_unique(), world

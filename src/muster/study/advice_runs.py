@@ -83,8 +83,8 @@ class AdvicePlan:
     pairs: int = PAIRS
 
     def federation(self, seed: int) -> Federation:
-        """Return the data of a seed; everybody takes part, and roles do not matter. What is to be
-        said of the data was said of that of the first seed."""
+        """Return the data of a seed; everybody takes part, and roles do not matter. Warnings about
+        the data are those of the first seed, and not repeated."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MusterWarning)
             fed = get_federation(self.data, seed)

@@ -204,8 +204,8 @@ class FolderReader:
             self.check_copies([c.name for c in checks if c.used], label)
         manifest = self.draft.build(manifest_places(self.place)[0])
         fed, more = try_reading(self.place, self.settings, manifest)
-        told = {problem.text for problem in self.problems}
-        self.problems += [p for p in more if p.kind == "reading" and p.text not in told]
+        known = {problem.text for problem in self.problems}
+        self.problems += [p for p in more if p.kind == "reading" and p.text not in known]
         self.notes += [p.text for p in more if p.kind == "warning"]
         self.notes += [] if fed is None else describe_tests(fed)
         return DataCheck(

@@ -41,8 +41,8 @@ def tells_label(values: Mapping[str, pl.Series], labels: Mapping[str, pl.Series]
 
 
 def measure_chance(value: pl.Series, label: pl.Series) -> float | None:
-    """Return the logarithm of the chance that shuffled labels are told as well; None if the column
-    does not tell them.
+    """Return the logarithm of the chance that it fits shuffled labels as well; None if the column
+    does not fit them.
 
     Of L values that each go with one of K labels it is at most K^L over the number of orders of the
     labels; of a column whose order divides them, K! over it.
