@@ -32,8 +32,9 @@ from .codings import (
     quote,
 )
 
-Kind = Literal["number", "category", "date", "id", "text", "constant", "empty", "unclear"]
-Kind |= Literal["marked", "leak"]
+Kind = Literal[
+    "number", "category", "date", "id", "text", "constant", "empty", "unclear", "marked", "leak"
+]
 
 MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "unknown", "unbekannt", "k.a."}
 MISSING_WORDS |= {"-", "--", ".", "missing", "not available", "not measured"}
