@@ -190,6 +190,23 @@ def test_the_hospitals_have_outcomes_and_names():
         advice["Va"]
 
 
+def test_a_client_of_three_rows_does_not_keep_the_others_from_advice():
+    advice = muster.advise(linear_clients([3, 40, 40], [B] * 3), rounds=1, seeds=3, task=TASK)
+    assert advice["0"].verdict in ("cannot tell", "help")
+    assert "No way to take part could be measured: it has 3 rows." in advice["0"].sentence()
+    assert "would not tell" not in advice["0"].sentence()
+    assert all(advice[name].ways for name in "12")
+
+
+def test_what_is_said_of_the_data_is_not_said_again_for_every_seed(recwarn):
+    draw = np.random.default_rng(0)
+    pairs = [(draw.normal(size=(20, 2)), np.arange(20) % 2 * k) for k in (0, 1)]
+    with pytest.warns(muster.MusterWarning, match="hold a single class"):
+        fed = muster.Federation.from_arrays(pairs, classes=2)
+    muster.advise(fed, rounds=1, seeds=3)
+    assert not [w for w in recwarn if "single class" in str(w.message)]
+
+
 @pytest.mark.parametrize(
     ("fed", "how", "said"),
     [

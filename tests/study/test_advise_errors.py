@@ -104,6 +104,8 @@ def test_the_summary_counts():
          "gains": True}
         for i in range(4)
     ]  # fmt: skip
-    ((world, tables, clients, joins, wrong, *_, share, found),) = summarise(pl.DataFrame(rows))
+    ((world, tables, clients, joins, wrong, *_, most, share, found),) = summarise(
+        pl.DataFrame(rows)
+    )
     assert (world, tables, clients, joins, wrong) == ("w", "4", "4", "4", "1")
-    assert (share, found) == ("25.0 %", "100 %")
+    assert (most, share, found) == ("75.1 %", "25.0 %", "100 %")

@@ -118,7 +118,8 @@ class ClientContent:
                 "others: it needs rows of those."
             )
         elif best is None or best.gain is None:
-            parts.append("No way to take part could be measured.")
+            held = plural(self.rows + self.test_rows, "row")
+            parts.append(f"No way to take part could be measured: it has {held}.")
         elif self.verdict == "join":
             parts.append(
                 f"Training {self.way} lowers its loss on rows it has not seen from "
@@ -152,7 +153,7 @@ class ClientContent:
             )
         elif self.seeds_needed is not None:
             parts.append(f"About {self.seeds_needed} seeds would tell, if this holds.")
-        elif self.verdict == "cannot tell" and not self.thin:
+        elif self.verdict == "cannot tell" and best is not None:
             parts.append("More rows of this kind would not tell.")
         if 0 < self.test_rows < SMALL_TEST:
             of = "points of accuracy" if "accuracy" in self.alone.scores else "% of its loss"

@@ -6,6 +6,7 @@ same start. What counts is each client's loss on its own held-out rows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..base.arrays import Bool
 from ..base.checks import check_whole
-from ..base.errors import MusterError, plural
+from ..base.errors import MusterError, MusterWarning, plural
 from ..base.lazy import nn, pl
 from ..base.rng import as_seeds
 from ..data.split.resplit import split_again
@@ -82,9 +83,12 @@ class AdvicePlan:
     pairs: int = PAIRS
 
     def federation(self, seed: int) -> Federation:
-        """Return the data of a seed; everybody takes part, and roles do not matter."""
-        fed = get_federation(self.data, seed)
-        fed = split_again(fed, seed) if self.fixed else fed
+        """Return the data of a seed; everybody takes part, and roles do not matter. Warnings about
+        the data are those of the first seed, and not repeated."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MusterWarning)
+            fed = get_federation(self.data, seed)
+            fed = split_again(fed, seed) if self.fixed else fed
         everyone = np.ones(fed.n, np.bool_)
         return for_clients(replace(fed, requirement=None), everyone, everyone)
 

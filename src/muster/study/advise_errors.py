@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
 
 from ..base import rng
 from ..base.arrays import Float64, Int64
@@ -332,8 +333,19 @@ def measure_errors(world: str, seeds: Sequence[int]) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def find_upper_share(wrong: int, count: int) -> float:
+    """Return the largest share of errors that so few among so many do not rule out, at 95 % on one
+    side (Clopper and Pearson 1934).
+
+    >>> round(find_upper_share(0, 59), 3), find_upper_share(3, 3)
+    (0.05, 1.0)
+    """
+    return 1.0 if wrong >= count else float(beta.ppf(0.95, wrong + 1, count - wrong))
+
+
 def summarise(frame: pl.DataFrame) -> list[list[str]]:
-    """Return a row of text for each world: federations, clients, the verdicts, and their errors."""
+    """Return a row of text for each world: federations, clients, the verdicts and their errors, and
+    the largest share of wrong joins that these do not rule out."""
     lines = []
     for (world,), mine in frame.group_by("world", maintain_order=True):
         tables = mine.group_by("federation").agg(
@@ -343,9 +355,11 @@ def summarise(frame: pl.DataFrame) -> list[list[str]]:
         for verdict in (JOIN, HELP, STAY_OUT):
             these = mine.filter(pl.col("verdict") == verdict)
             cells += [f"{len(these):,}", str(int(these["wrong"].sum()))]
+        joins = mine.filter(pl.col("verdict") == JOIN)["wrong"]
         gaining = mine.filter("gains")
         found = gaining.filter(pl.col("verdict") == JOIN)
         cells += [
+            f"{100 * find_upper_share(int(joins.sum()), len(joins)):.1f} %",
             f"{100 * float(tables['wrong'].mean() or 0):.1f} %",  # type: ignore[arg-type]
             f"{100 * len(found) / max(1, len(gaining)):.0f} %",
         ]

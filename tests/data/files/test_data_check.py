@@ -325,8 +325,123 @@ def test_a_node_checks_its_own_file_by_the_terms(here, capsys):
     assert int(fed.sizes[0] + fed.test.sizes[0]) == 60
 
 
-def test_bounded_and_regular_files_only(here):
-    write("h", a=clean(0))
+def test_what_is_no_file_of_data_does_not_hide_the_others(here):
+    write("h", a=clean(0, day=["2023-01-02"] * 60), z=clean(1, day=["2023-01-03"] * 60))
     os.mkfifo("h/b.csv")
-    with pytest.raises(muster.MusterError):
-        muster.data.check("h")
+    Path("h/c.csv").mkdir()
+    Path("h/d.csv").symlink_to("nowhere.csv")
+    Path("h/e.CSV").write_text("age\n1\n")
+    Path("h/f.xlsx").write_text("")
+    Path("h/a.parquet").write_text("")
+    found = muster.data.check("h")
+    assert [p.text.partition(": ")[2].partition(";")[0] for p in found.problems[:-1]] == [
+        "a.csv is of the same client",
+        "no regular file", "a folder", "a link to nothing", "its ending is written .CSV",
+        "a spreadsheet, to be saved as CSV",
+    ]  # fmt: skip
+    assert kinds(found) == {("", "", "file"), ("", "day", "date")}
+    for name in ("b.csv", "d.csv", "e.CSV", "f.xlsx", "a.parquet"):
+        Path("h", name).unlink()
+    with pytest.raises(muster.MusterError, match=r"c\.csv: a folder; allowed here"):
+        muster.Federation.from_folder("h")
+
+
+def test_a_column_that_tells_the_label_is_left_out(here):
+    def tell(seed, **more):
+        frame = clean(seed)
+        ill = (frame["outcome"] == "ill").to_numpy()
+        marker = np.round(np.random.default_rng(seed + 9).uniform(size=60) + 2 * ill, 3)
+        return frame.with_columns(
+            dose_given=pl.Series(ill.astype(int)),
+            code=pl.Series(np.where(ill, "C50", "Z00")),
+            marker=pl.Series(marker),
+            nearly=pl.Series(np.where(np.arange(60) == 7, 1 - ill, ill).astype(int)),
+        )
+
+    write("h", a=tell(0), b=tell(1).with_columns(outcome=pl.col("outcome").str.to_uppercase()))
+    found = muster.data.check("h")
+    leaks = {(c, k) for _, c, k in kinds(found) if k == "leak"}
+    assert leaks == {(c, "leak") for c in ("dose_given", "code", "marker")}
+    assert tomllib.loads(found.manifest)["features"] == ["age", "dose", "nearly"]
+    # Whoever names it means it, and is reminded.
+    put("h", manifest="label = 'outcome'\nfeatures = ['age', 'marker']\n")
+    found = muster.data.check("h")
+    assert "leak" not in {k for _, _, k in kinds(found)}
+    assert any(n.startswith("column 'marker' tells 'outcome' of every row") for n in found.notes)
+
+
+def test_a_number_to_predict_in_another_unit_is_left_out(here):
+    def grow(seed):
+        x = np.random.default_rng(seed).normal(size=(60, 2)).round(4)
+        return pl.DataFrame({"x": x[:, 0], "fahrenheit": 32 + 1.8 * x[:, 1], "label": x[:, 1]})
+
+    write("h", a=grow(0), b=grow(1))
+    assert kinds(muster.data.check("h")) == {("", "fahrenheit", "leak")}
+
+
+def test_few_rows_do_not_tell_the_label(here):
+    """Of five rows, one column in ten divides the classes by accident."""
+    write("h", a=clean(0, rows=5), b=clean(1, rows=5))
+    assert "leak" not in {kind for _, _, kind in kinds(muster.data.check("h"))}
+
+
+def test_codes_from_another_start_are_no_further_class(here):
+    own = clean(0).with_columns(outcome=(pl.col("outcome") == "ill").cast(int))
+    other = clean(1).with_columns(outcome=(pl.col("outcome") == "ill").cast(int) + 1)
+    stage = np.arange(60) % 3
+    write("h", a=own.with_columns(stage=pl.Series(stage)),
+          b=other.with_columns(stage=pl.Series(stage + 1)))  # fmt: skip
+    found = muster.data.check("h")
+    assert kinds(found) == {("", "outcome", "coding"), ("", "stage", "coding")}
+    with pytest.warns(muster.MusterWarning, match="which makes 3 classes"):
+        muster.Federation.from_folder("h", label="outcome", scale="pooled")
+    put("h", manifest="label = 'outcome'\nclasses = ['0', '1', '2']\nfeatures = ['age', 'dose']")
+    assert muster.data.check("h").problems == ()
+
+
+def test_the_label_that_one_file_lacks_is_no_other_column(here):
+    """Of the columns that all have, the last with few values is not taken for the label."""
+    sex = np.arange(60) % 2
+    write("h", a=clean(0).drop("outcome").with_columns(sex=pl.Series(sex)),
+          b=clean(1).with_columns(sex=pl.Series(sex)))  # fmt: skip
+    found = muster.data.check("h")
+    assert ("", "outcome", "label") in kinds(found)
+    assert "label" not in tomllib.loads(found.manifest)
+
+
+def test_numbers_with_marks_are_no_ids_and_no_levels():
+    draw = np.random.default_rng(0)
+    whole = draw.integers(1000, 90000, 40)
+    german = str.maketrans(",.", ".,")
+    for values in ([f"{n:,}" for n in whole], [f"{n % 100}%" for n in whole],
+                   [f"{n / 100:.1f} mg/dl" for n in whole],
+                   [f"{n / 10:,.1f}".translate(german) for n in whole]):  # fmt: skip
+        found, kinds = problems({"a": values, "b": texts(whole)})
+        assert (found.kind, kinds) == ("marked", [("", "type")])
+        assert not found.used
+    assert problems({"a": ["5 mg", "10 mg"] * 20})[0].kind == "category"
+
+
+def test_three_digits_after_every_point_may_be_thousands(here):
+    dots = [f"{n // 1000}.{n % 1000:03d}" for n in range(1001, 9000, 137)]
+    write("h", a=clean(0, rows=len(dots), cells=dots), b=clean(1, rows=len(dots), cells=dots))
+    assert any("if it marks thousands" in note for note in muster.data.check("h").notes)
+
+
+def test_a_column_without_a_name_is_named_so(here):
+    write("h", a=clean(0), b=clean(1))
+    for path in Path("h").glob("*.csv"):
+        head, *rows = path.read_text().splitlines()
+        lines = [f",{head}", *(f"{i},{row}" for i, row in enumerate(rows))]
+        path.write_text("\n".join(lines) + "\n")
+    (problem,) = muster.data.check("h").problems
+    assert str(problem).startswith("column '(no name)': tells rows apart")
+    with pytest.warns(muster.MusterWarning, match="column without a name is taken for a feature"):
+        muster.Federation.from_folder("h", label="outcome", scale="pooled")
+
+
+def test_an_unreadable_file_is_reported_once(here):
+    write("h", a=clean(0), b=clean(1))
+    Path("h/c.csv").write_text("age,dose,outcome\n")
+    (problem,) = muster.data.check("h").problems
+    assert problem.text == "h/c.csv: no rows; give at least one"

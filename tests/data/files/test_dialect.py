@@ -34,7 +34,7 @@ def text(dialect, rows=ROWS):
 
 DIALECTS = [
     PLAIN, Dialect(";", ",", "latin-1"), Dialect("\t", ",", "utf-8"), Dialect("|", ".", "latin-1"),
-    Dialect(",", ",", "utf-8"), Dialect(";", ".", "utf-8"),
+    Dialect(",", ",", "utf-8"), Dialect(";", ".", "utf-8"), Dialect("\t", ",", "utf-16"),
 ]  # fmt: skip
 
 
@@ -120,3 +120,33 @@ def test_tables_of_a_manifest_are_checked(here, manifest, message):
     with pytest.raises(muster.MusterError) as error:
         load("h")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_line_that_names_the_separator_is_no_header(here, encoding):
+    Path("plain.csv").write_bytes(text(PLAIN))
+    dialect = Dialect(";", ",", "utf-16" if encoding == "utf-16" else "utf-8")
+    body = text(dialect).decode(dialect.encoding)
+    Path("own.csv").write_bytes(f"sep=;\r\n{body}".encode(encoding))
+    assert detect_dialect(Path("own.csv")) == dialect
+    wanted, fed = (load(p, test_fraction=0, **d) for p, d in
+                   (("plain.csv", {}), ("own.csv", vars(dialect))))  # fmt: skip
+    np.testing.assert_array_equal(fed.train.x, wanted.train.x)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x,label\n1,a\n2,b\n".encode("utf-16-le"), "NUL bytes, as text in UTF-16"),
+        (b"x,label\r1,a\r2,b\r", "its lines end in CR alone"),
+        (b'x,label\n"50,111",a\n2,b\n', "write 50111 if its comma is for thousands, or state"),
+        (b'x,label\n"1,050,111",a\n2,b\n', "write 1050111 if its comma is for thousands$"),
+        (b'x,label\n"1\n2",a\n2,b\n', "row 1: '1 2' is not a number"),
+    ],
+)
+def test_what_cannot_be_read_is_one_short_line(here, content, message):
+    Path("own.csv").write_bytes(content)
+    with pytest.raises(muster.MusterError, match=message) as error:
+        load("own.csv", test_fraction=0)
+    assert len(str(error.value)) < 200
+    assert "\n" not in str(error.value)

@@ -163,7 +163,7 @@ BAD_NPZ = {
              .write_parquet("h/a.parquet"), "a.parquet: column 'd' holds Date"),
     "two of a client": (lambda: [Path(f"h/a.{e}").write_text(NORTH) for e in ("csv", "parquet")],
                         "is of the same client"),
-    "spreadsheet": (lambda: Path("h/a.xlsx").write_text(""), "a.xlsx: allowed here: .csv"),
+    "spreadsheet": (lambda: Path("h/a.xlsx").write_text(""), "a.xlsx: a spreadsheet, to be saved"),
     "folder": (lambda: Path("h/a").mkdir(), "h/a: allowed here"),
     "date label": (lambda: pl.DataFrame({"a": [1], "label": [0]}).with_columns(
         pl.col("label").cast(pl.Date)).write_parquet("h/a.parquet"), "'label' holds Date; labels"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from muster.report.advice_content import (
     format_gain,
     round_up,
 )
-from muster.report.html.advice import write_page, write_site_page
+from muster.report.html.advice import interval_chart, write_page, write_site_page
 from muster.report.way_content import Outcomes, WayContent
 
 BINS = ((10, 0.5, 1), *((0, 0.0, 0),) * 8, (10, 9.5, 8))
@@ -82,6 +83,15 @@ def test_a_sites_page_is_about_that_site(advice, tmp_path):
     assert "1,300" not in page
 
 
+def test_long_names_fit_into_charts(advice):
+    way = "with " + "a hospital with a long name" * 3
+    client = next(c for c in advice.clients.values() if c.ways)
+    ways = {way: replace(next(iter(client.ways.values())), name=way)}
+    chart = interval_chart(replace(client, ways=ways))
+    assert ">with a hospital with a lo…<" in chart
+    assert "with a hospital with a long namea" in chart, "and are read aloud in full"
+
+
 def test_numbers_in_words():
     assert format_gain((-0.01, 0.0, 0.01)) == "+0.000 (-0.010 to +0.010)"
     assert [round_up(n) for n in (9, 99, 101, 1201)] == [9, 99, 110, 1300]
@@ -99,5 +109,14 @@ def test_a_browser_shows_it_without_a_complaint(advice, tmp_path, dark):
         assert page.run("document.querySelectorAll('svg.still').length") == 8
         wide = "document.documentElement.scrollWidth <= innerWidth"
         assert page.run(wide), "nothing is wider than a phone"
+        texts = """[...document.querySelectorAll('.card svg.still text')].map(text => {
+            const own = text.getBoundingClientRect();
+            const chart = text.ownerSVGElement.getBoundingClientRect();
+            return [own.left - chart.left, chart.right - own.right, own.height];
+        })"""
+        for left, right, height in page.run(texts):
+            assert left > -1, "no name is cut off"
+            assert right > -1
+            assert height > 10, "letters are large enough to read on a phone"
         shades = "getComputedStyle(document.querySelector('.down3')).backgroundColor"
         assert page.run(shades) != "rgba(0, 0, 0, 0)"

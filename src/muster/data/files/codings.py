@@ -20,6 +20,7 @@ MEANING = {value: words[0] for words in MEANINGS for value in words}
 SHORTEST = 4  # characters of a value from which one wrong character is a typo
 RARE = 0.05  # of the rows of the value that was meant, up to which another may be a typo of it
 FEW = 5  # values that a message quotes
+FEW_CODES = 10  # different numbers up to which they may be codes
 MANY = 20  # levels up to which a category is never taken for an id
 
 
@@ -77,6 +78,27 @@ def find_mixture(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
     numbers = [who for who, own in sets.items() if own and all(map(is_number, own))]
     names = [who for who, own in sets.items() if own and not any(map(is_number, own))]
     return (numbers[0], names[0]) if numbers and names else None
+
+
+def find_shift(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
+    """Return two clients whose codes are the same but for their start: 0, 1 and 1, 2. All have as
+    many consecutive numbers, and all together one more.
+
+    >>> find_shift({"a": {"0", "1"}, "b": {"1", "2"}, "c": {"0", "1"}})
+    ('a', 'b')
+    >>> find_shift({"a": {"0", "1"}, "b": {"0", "2"}})
+    """
+    own = {who: values for who, values in sets.items() if values}
+    if len(own) < 2 or not all(v.isdecimal() for values in own.values() for v in values):
+        return None
+    codes = {who: sorted({int(v) for v in values}) for who, values in own.items()}
+    first = min(codes, key=lambda who: codes[who])
+    size, start = len(codes[first]), codes[first][0]
+    runs = {who: list(range(some[0], some[0] + size)) == some for who, some in codes.items()}
+    later = next((who for who in codes if codes[who][0] == start + 1), None)
+    if size < 2 or later is None or not all(runs.values()):
+        return None
+    return (first, later) if all(some[0] <= start + 1 for some in codes.values()) else None
 
 
 def describe_codings(sets: Mapping[str, set[str]], what: str) -> str:

@@ -19,9 +19,11 @@ from ...base.errors import plural
 from ...base.lazy import pl
 from ...federation.inputs import Range
 from .codings import (
+    FEW_CODES,
     MANY,
     find_codings,
     find_mixture,
+    find_shift,
     find_spellings,
     find_typos,
     fold,
@@ -30,12 +32,20 @@ from .codings import (
     quote,
 )
 
-Kind = Literal["number", "category", "date", "id", "text", "constant", "empty", "unclear"]
+Kind = Literal[
+    "number", "category", "date", "id", "text", "constant", "empty", "unclear", "marked", "leak"
+]
 
 MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "unknown", "unbekannt", "k.a."}
 MISSING_WORDS |= {"-", "--", ".", "missing", "not available", "not measured"}
 SENTINELS = [-9.0, -99.0, -999.0, -9999.0, -1.0, 99.0, 999.0, 9999.0]  # codes of missing numbers
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([T ]\d{1,2}:\d{2}.*)?$"
+UNIT = r"%|‰|°[cf]|[kmµu]?g|[cm]?m|[md]?l|[mµu]?mol|mmhg|bpm|years?|yrs?|jahre?|days?|tage?|[€$£]"
+MARKED = (  # a number with marks for thousands, in English or in German, or with a unit
+    r"(?i)^[+-]?(\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+"
+    rf"|\d+([.,]\d+)?\s*({UNIT})(/({UNIT}))?)$"
+)
+THREE = r"^[1-9]\d{0,2}\.\d{3}$"  # 1.234: a number, or one thousand
 ID_NAME = re.compile(
     r"(^|[_\W])(id|ids|nr|no|mrn|uuid|pid|key|index)($|[_\W])|patient|kennung|nummer", re.IGNORECASE
 )
@@ -122,6 +132,11 @@ def check_column(
         kind = find_kind(name, every, values)
     if kind == "number":
         check_numbers(name, values, limits, problems, recode)
+    elif kind == "marked":
+        found = set(every.filter(every.str.contains(MARKED)).unique())
+        text = f"numbers with marks for thousands or units ({quote(found)})"
+        advice = "left out of features: write them as plain numbers"
+        problems.append(DataProblem("", name, "type", text, advice))
     elif kind == "category":
         kind = check_levels(name, values, known, problems, recode)
     elif kind in LEFT_OUT:
@@ -166,8 +181,8 @@ def find_missing_words(
     """Return values that seem to say that there is none, such as `k.A.`."""
     recode: dict[str, str] = {}
     for client, column in values.items():
-        strange = {v: n for v, n in count(column).items() if v not in known}
-        found = {v: n for v, n in strange.items() if fold(v) in MISSING_WORDS}
+        words = count(column.filter(pl.Series(~np.isfinite(as_numbers(column)))))
+        found = {v: n for v, n in words.items() if v not in known and fold(v) in MISSING_WORDS}
         if found:
             recode |= dict.fromkeys(found, "")
             text = f"{quote(set(found))} in {plural(sum(found.values()), 'row')}"
@@ -183,6 +198,9 @@ def find_kind(name: str, every: pl.Series, values: Mapping[str, pl.Series]) -> K
     numbers = as_numbers(every)
     if every.str.contains(DATE).sum() >= MOSTLY * n:
         return "date"
+    marked = every.str.contains(MARKED).to_numpy()
+    if levels > FEW_CODES and marked.any() and (marked | np.isfinite(numbers)).mean() >= MOSTLY:
+        return "number" if np.isfinite(numbers).mean() >= MOSTLY else "marked"
     own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
     if find_mixture(own) is not None:
         return "category"
@@ -234,6 +252,7 @@ def check_numbers(
             )
             recode.update(dict.fromkeys(found, ""))
         numbers[client] = x
+    problems += check_shift(name, values)
     if limits is None:
         units = check_units(name, {c: x[np.isfinite(x)] for c, x in numbers.items()})
         problems += units
@@ -257,6 +276,17 @@ def check_numbers(
             text += f" (as are {len(rest) - 1} more)" if len(rest) > 1 else ""
             advice = "fix it, or agree on a range with [range] in the manifest"
             problems.append(DataProblem(client, name, "range", text, advice))
+
+
+def check_shift(name: str, values: Mapping[str, pl.Series]) -> list[DataProblem]:
+    """Return a problem if clients seem to number the same codes from different starts."""
+    own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
+    if len(set().union(*own.values())) > FEW_CODES or (found := find_shift(own)) is None:
+        return []
+    one, other = found
+    text = f"{one} has {quote(own[one])}, {other} {quote(own[other])}: the same codes, from another"
+    advice = f"say what is meant with [recode.{name}] in the manifest"
+    return [DataProblem("", name, "coding", f"{text} start?", advice)]
 
 
 def far_values(x: Float64) -> Float64:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,19 @@ from ...base.lazy import pl
 from ...federation import Federation
 from .assembly import natural_key
 from .codings import fold, quote
-from .column_check import ColumnCheck, DataProblem, as_numbers, check_column, count
+from .column_check import (
+    THREE,
+    ColumnCheck,
+    DataProblem,
+    as_numbers,
+    check_column,
+    check_shift,
+    count,
+)
 from .folder import read_folder
 from .folder_files import CLIENT, data_files
 from .image_folders import holds_images
+from .leak_check import equals_target, tells_label
 from .manifest import (
     LABEL,
     Manifest,
@@ -43,6 +52,7 @@ LABELS = (LABEL, "target", "class", "outcome", "diagnosis", "diagnose", "y", "di
 SPLITS = {"train", "test"}
 MANY_CLASSES = 20  # different whole numbers from which labels may be numbers to predict
 FEW = 8  # different whole numbers up to which they may be codes of categories
+NAMELESS = "(no name)"  # a column without one, such as an index
 RARE = 10  # rows of a class below which nothing can be learned or shown about it
 
 
@@ -98,7 +108,7 @@ def check(path: str | Path, **settings: Any) -> DataCheck:
         problems, decisions, notes, and a manifest by which the data can be read
     """
     place = Path(path).expanduser()
-    if holds_images(place) or data_files(place)[0].suffix not in TABLES:
+    if holds_images(place) or data_files(place, [])[0].suffix not in TABLES:
         return check_arrays(place, settings)
     found = find_manifest(place)
     manifest = Manifest() if found is None else read_manifest(found)
@@ -136,11 +146,19 @@ def describe_tests(fed: Federation) -> list[str]:
     """Return what the test part of each client can show."""
     if fed.test is None or fed.names is None or not fed.classes:
         return []
-    points = [100 / n for n in fed.test.sizes]
     return [
-        f"{name}: {plural(int(n), 'test row')}: one is {p:.{int(p < 1)}f} points of accuracy"
-        for name, n, p in zip(fed.names, fed.test.sizes, points, strict=True)
+        f"{name}: {plural(int(n), 'test row')}: one is {format_points(100 / n)} points of accuracy"
+        for name, n in zip(fed.names, fed.test.sizes, strict=True)
     ]
+
+
+def format_points(points: float) -> str:
+    """Return points of accuracy, whole ones from 2 on.
+
+    >>> [format_points(100 / n) for n in (12, 80, 300, 13333)]
+    ['8', '1.2', '0.3', '0.008']
+    """
+    return f"{points:.{0 if points >= 2 else 1 if points >= 0.1 else 3}f}"
 
 
 @dataclass
@@ -161,6 +179,7 @@ class FolderReader:
 
     def __post_init__(self) -> None:
         self.options: Options = override_options(self.manifest.options, dict(self.settings))
+        self.labels: list[str] = []  # columns that may be the label, of any client
         self.draft = ManifestDraft(self.manifest, frozenset(self.settings))
 
     def check(self) -> DataCheck:
@@ -176,6 +195,8 @@ class FolderReader:
         columns = self.find_columns()
         label, columns = self.find_roles(columns)
         checks = [self.check_feature(name) for name in columns]
+        if label is not None:
+            checks = [self.check_leak(found, label) for found in checks]
         self.decide_features(checks)
         self.describe_levels(checks)
         if label is not None:
@@ -183,7 +204,8 @@ class FolderReader:
             self.check_copies([c.name for c in checks if c.used], label)
         manifest = self.draft.build(manifest_places(self.place)[0])
         fed, more = try_reading(self.place, self.settings, manifest)
-        self.problems += [problem for problem in more if problem.kind == "reading"]
+        known = {problem.text for problem in self.problems}
+        self.problems += [p for p in more if p.kind == "reading" and p.text not in known]
         self.notes += [p.text for p in more if p.kind == "warning"]
         self.notes += [] if fed is None else describe_tests(fed)
         return DataCheck(
@@ -204,28 +226,26 @@ class FolderReader:
         first = next(iter(self.tables.values())).columns
         every = list(dict.fromkeys([*first, *(c for t in self.tables.values() for c in t.columns)]))
         wanted = self.options.features
-        common = []
+        common = [c for c in every if all(c in table.columns for table in self.tables.values())]
+        self.labels = self.find_labels(every)
         for name in every:
-            lack = [client for client, table in self.tables.items() if name not in table.columns]
-            used = wanted is None or name in wanted
-            if not lack:
-                common.append(name)
-            elif used:
-                have = [client for client in self.tables if client not in lack]
-                near = [
-                    c
-                    for client in lack
-                    for c in self.tables[client].columns
-                    if fold(c) == fold(name)
-                ]
-                hint = (
-                    f"left out of features (is it '{near[0]}' there?)"
-                    if near
-                    else "left out of features"
-                )
-                text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} it"
-                self.report("", name, "columns", text, hint)
+            if name in common or not (wanted is None or name in (*wanted, *self.labels)):
+                continue
+            have = [client for client, table in self.tables.items() if name in table.columns]
+            others = (c for client, t in self.tables.items() if client not in have for c in t)
+            near = next((c.name for c in others if fold(c.name) == fold(name)), None)
+            text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} it"
+            lost = name in self.labels and not set(self.labels) & set(common)
+            hint = "the label: every client needs it" if lost else "left out of features"
+            hint += f" (is it '{near}' there?)" if near else ""
+            self.report("", name, "label" if lost else "columns", text, hint)
         return common
+
+    def find_labels(self, every: list[str]) -> list[str]:
+        """Return columns that are called as labels are, or the one that is stated."""
+        if self.options.label is None:
+            return [c for word in LABELS for c in every if fold(c) == word]
+        return [c for c in every if c == self.options.label]
 
     def find_roles(self, columns: list[str]) -> tuple[str | None, list[str]]:
         """Return the label column and the columns that may be features."""
@@ -236,15 +256,16 @@ class FolderReader:
         if isinstance(label, tuple):
             return None, [c for c in columns if c not in (*label, split)]
         if label is None:
-            named = [c for word in LABELS for c in columns if fold(c) == word]
+            named = [c for c in self.labels if c in columns]
             last = [c for c in columns[-1:] if c != split and 1 < len(self.levels(c)) <= 10]
-            label = next(iter([*named, *last]), None)
-            if label is None:
+            label = next(iter(named if self.labels else last), None)
+            if label is None and not self.labels:
                 self.report("", "", "label", "no column of labels", "name it: label = '...'")
-            elif label != LABEL:
+            elif label not in (None, LABEL):
                 self.draft.decide("label", label, f"label = '{label}': what to predict")
         elif label not in columns:
-            self.report("", label, "label", "not all clients have the column of labels")
+            if not self.labels:
+                self.report("", label, "label", "no file has the column of labels")
             label = None
         rest = [c for c in columns if c not in (label, split)]
         wanted = self.options.features
@@ -270,10 +291,40 @@ class FolderReader:
         self.add(found)
         return found
 
+    def check_leak(self, found: ColumnCheck, label: str) -> ColumnCheck:
+        """Leave out a column that tells the label, unless features name it: then it is a note."""
+        if not found.used:
+            return found
+        values, labels = self.values(found.name), self.values(label)
+        every = pl.concat(list(labels.values())).drop_nulls()
+        tells = equals_target if self.has_numbers(every) else tells_label
+        if not tells(values, labels):
+            return found
+        text = f"tells '{label}' of every row, as what is known only after it does"
+        if self.options.features is not None:
+            self.notes.append(f"column '{found.name}' {text}")
+            return found
+        advice = "left out of features: name it there if it is known before"
+        self.report("", found.name, "leak", text, advice)
+        return replace(found, kind="leak")
+
+    def has_numbers(self, labels: pl.Series) -> bool:
+        """Return True if labels are numbers to predict, as stated or as they look."""
+        if self.options.numbers:
+            return True
+        numbers = as_numbers(labels)
+        if not np.isfinite(numbers).all():
+            return False
+        levels = labels.n_unique()
+        many = levels > MANY_CLASSES and len(labels) < 10 * levels
+        return many or bool((numbers % 1 != 0).any())
+
     def add(self, found: ColumnCheck) -> None:
         """Take over a column's problems and values to replace."""
-        self.problems += found.problems
-        if found.recode and found.used:
+        self.problems += [replace(p, column=p.column or NAMELESS) for p in found.problems]
+        if not found.recode:
+            return
+        if found.used:
             self.draft.recode(found.name, found.recode)
         self.tables = {
             client: recode_values(table, {found.name: found.recode}).with_columns(
@@ -285,7 +336,7 @@ class FolderReader:
     def decide_features(self, checks: list[ColumnCheck]) -> None:
         """Decide on features, categories, missing values and scale."""
         used = [c for c in checks if c.used]
-        left = [f"{c.name} ({c.kind})" for c in checks if c not in used]
+        left = [f"{c.name or NAMELESS} ({c.kind})" for c in checks if c not in used]
         why = f"; left out: {', '.join(left)}" if left else ""
         names = [c.name for c in used]
         if names:
@@ -304,11 +355,18 @@ class FolderReader:
                 if n == len(self.tables[client]):
                     self.notes.append(f"{client}: column '{column.name}' has no value at all")
         for column in used:
-            few = sorted(self.levels(column.name), key=natural_key)
-            codes = (
-                column.kind == "number" and 3 <= len(few) <= FEW and all(map(str.isdecimal, few))
-            )
-            if codes and self.options.categories is None:
+            every = pl.concat(list(self.values(column.name).values())).drop_nulls()
+            if column.kind != "number":
+                continue
+            if len(every) >= RARE and every.str.contains(THREE).all():
+                self.notes.append(
+                    f"column '{column.name}' has three digits after the point in every row, such "
+                    f"as {every[0]}: if it marks thousands, write them without"
+                )
+            if not 3 <= every.n_unique() <= FEW or self.options.categories is not None:
+                continue
+            few = sorted(every.unique(), key=natural_key)
+            if all(map(str.isdecimal, few)):
                 self.notes.append(
                     f"column '{column.name}' holds {', '.join(few)}: if they are codes, name it in "
                     "categories"
@@ -344,11 +402,7 @@ class FolderReader:
                     client, name, "label", f"{plural(n, 'row')} without a label", "drop them"
                 )
         every = pl.concat(list(self.values(name).values())).drop_nulls()
-        numbers = as_numbers(every)
-        levels = every.n_unique()
-        whole = bool(np.isfinite(numbers).all()) and bool((numbers % 1 == 0).all())
-        many = levels > MANY_CLASSES and len(every) < 10 * levels
-        if self.options.numbers or (np.isfinite(numbers).all() and (many or not whole)):
+        if self.has_numbers(every):
             if not self.options.numbers:
                 self.draft.decide("targets", "numbers", f"'{name}' holds numbers to predict")
             return
@@ -369,6 +423,9 @@ class FolderReader:
             self.report(
                 "", name, "label", f"one class ('{next(iter(counts), '')}')", "give at least two"
             )
+        if self.options.classes is None and name not in self.manifest.recode:
+            self.problems += check_shift(name, self.values(name))
+        whole = bool((as_numbers(every) % 1 == 0).all())
         if self.options.classes is None and not whole and found.kind == "category":
             self.draft.decide("classes", sorted(counts), f"classes: {', '.join(sorted(counts))}")
 

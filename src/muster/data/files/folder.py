@@ -111,7 +111,8 @@ def from_folder(
             missing values
         separator: the character between columns of CSV files; default ","
         decimal: the decimal mark in CSV files, "." or ","; default "."
-        encoding: the encoding of CSV files: "utf-8", "latin-1" or "cp1252"; default "utf-8"
+        encoding: the encoding of CSV files: "utf-8", "latin-1", "cp1252" or "utf-16"; default
+            "utf-8"
         duplicates: "drop": of rows that are the same at a client the first is used; default "keep"
     """
     settings = {

@@ -12,14 +12,20 @@ from .manifest import MANIFEST, Options
 from .table_reader import read_header
 from .tabular import ENDINGS, TABLES
 
+SPREADSHEETS = (".xls", ".xlsx", ".ods", ".numbers")
 CLIENT = "client"  # the default name of the client column
 
 
-def data_files(path: Path) -> list[Path]:
+def data_files(path: Path, wrong: list[str] | None = None) -> list[Path]:
     """Return the files to read, in the order of their names.
 
     In a folder only hidden files, notes (.md) and manifests are ignored.
+
+    Args:
+        wrong: where errors about files of a folder are put, which are then left out; None: the
+            first is raised
     """
+    found: list[str] = []
     if not path.exists():
         raise MusterError(
             f"{path}: no such file or folder; give a {list_endings()} file, or a folder"
@@ -30,21 +36,37 @@ def data_files(path: Path) -> list[Path]:
         return [path]
     inside = [p for p in path.iterdir() if not p.name.startswith(".") and p.suffix != ".md"]
     files = [p for p in inside if p.name != MANIFEST and not p.name.endswith(f".{MANIFEST}")]
-    for file in sorted(files):
+    fit: list[Path] = []
+    for file in sorted(files, key=lambda file: (natural_key(file.stem), file.name)):
         if file.suffix not in ENDINGS or not file.is_file():
-            raise MusterError(
-                f"{file}: allowed here: {list_endings()} files, one per client, and {MANIFEST}; "
-                "move it elsewhere"
+            found.append(
+                f"{file}: {describe_stray(file)}allowed here: {list_endings()} files, one per "
+                f"client, and {MANIFEST}; move it elsewhere"
             )
-    if not files:
+        elif fit and fit[-1].stem == file.stem:
+            found.append(f"{file}: {fit[-1].name} is of the same client; keep one of them")
+        elif fit and (fit[-1].suffix == ".npz") != (file.suffix == ".npz"):
+            found.append(f"{file}: {fit[-1].name} is of another kind; give tables, or npz files")
+        else:
+            fit.append(file)
+    if found and (wrong is None or not fit):
+        raise MusterError(found[0])
+    if not fit:
         raise MusterError(f"{path}: holds no data; give a {list_endings()} file for each client")
-    files.sort(key=lambda file: natural_key(file.stem))
-    for a, b in zip(files, files[1:], strict=False):
-        if a.stem == b.stem:
-            raise MusterError(f"{b}: {a.name} is of the same client; keep one of them")
-        if (a.suffix == ".npz") != (b.suffix == ".npz"):
-            raise MusterError(f"{b}: {a.name} is of another kind; give tables, or npz files")
-    return files
+    if wrong is not None:
+        wrong += found
+    return fit
+
+
+def describe_stray(file: Path) -> str:
+    """Return what a file is that has no place in a folder of data, where that may be overlooked."""
+    if file.is_symlink() and not file.exists():
+        return "a link to nothing; "
+    if file.suffix in ENDINGS:
+        return "a folder; " if file.is_dir() else "no regular file; "
+    if file.suffix.lower() in ENDINGS:
+        return f"its ending is written {file.suffix}; "
+    return "a spreadsheet, to be saved as CSV; " if file.suffix in SPREADSHEETS else ""
 
 
 def list_endings() -> str:

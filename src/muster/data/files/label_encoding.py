@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...base.arrays import Bool, Int64
 from ...base.errors import MusterError, MusterWarning, nearest
 from ...base.lazy import pl
-from .codings import describe_codings, find_typos
+from .codings import FEW_CODES, describe_codings, find_shift, find_typos, quote
 from .tabular import Block, concatenate
 
 ENOUGH_CLASSES = 1000  # always allowed; beyond it, more classes than rows are a mistake
@@ -38,6 +38,15 @@ def check_codings(y: pl.Series, owner: Int64, names: NDArray[np.str_], column: s
     counts = dict(rows["label"].value_counts().iter_rows())
     what = describe_codings(own, "class")
     if not what:
+        if len(counts) <= FEW_CODES and (shift := find_shift(own)) is not None:
+            one, other = shift
+            warnings.warn(
+                f"column '{column}': client '{one}' has {quote(own[one])}, client '{other}' "
+                f"{quote(own[other])}, which makes {len(counts)} classes; if these are the same "
+                f"codes from another start, replace values with [recode.{column}] in the manifest",
+                MusterWarning,
+                stacklevel=2,
+            )
         for typo, meant in find_typos(counts).items():
             warnings.warn(
                 f"column '{column}': label '{typo}' ({counts[typo]} of {len(y)} rows) is a class "

@@ -48,7 +48,10 @@ def read_raw_tables(place: Path, manifest: Manifest, options: Options) -> RawTab
     problems: list[DataProblem] = []
     frames: Tables = {}
     dialects: dict[str, Dialect] = {}
-    for file in data_files(place):
+    wrong: list[str] = []
+    files = data_files(place, wrong)
+    problems += [DataProblem("", "", "file", text) for text in wrong]
+    for file in files:
         dialect = choose_dialect(options, manifest.roles.get(file.stem, Role()))
         if dialect == PLAIN and (found := detect_dialect(file)) != PLAIN:
             dialect, text = found, f"written with {found}"

@@ -16,15 +16,24 @@ from ...base.errors import MusterError, first_line
 from ...base.lazy import pl
 from ...base.untrusted_files import (
     TABLE,
-    NotRegular,
     descriptor_path,
     frame_columns,
     open_file,
     read_frame,
     table_errors,
 )
-from .dialect import COMMA, PLAIN, POINT, Dialect, detect_dialect
+from .dialect import (
+    COMMA,
+    PLAIN,
+    POINT,
+    THOUSANDS,
+    Dialect,
+    detect_dialect,
+    has_separator_line,
+    name_codec,
+)
 
+LONG_LINE = 2**16  # characters in which a line ends
 CHECK = "`muster data check` finds it and writes the manifest"
 
 
@@ -35,6 +44,10 @@ def read_header(path: Path, dialect: Dialect = PLAIN) -> list[str]:
             return frame_columns(path)
     with file_errors(path, dialect), open_text(path, dialect, "strict") as file:
         names = next(csv.reader(file, delimiter=dialect.separator), [])
+    if any("\0" in name for name in names):
+        raise MusterError(
+            f"{path}: NUL bytes, as text in UTF-16 without its mark has; save it as CSV in UTF-8"
+        )
     if not names:
         what = "its first line is empty" if path.stat().st_size else "empty"
         raise MusterError(f"{path}: {what}; give a header line and at least one row")
@@ -55,7 +68,7 @@ def file_errors(path: Path, dialect: Dialect = PLAIN) -> Iterator[None]:
     """Turn any error about the bytes of a file into one line that names it."""
     try:
         yield
-    except NotRegular:
+    except MusterError:
         raise
     except (
         *(ValueError, OSError, EOFError, KeyError, OverflowError, NotImplementedError, SyntaxError),
@@ -90,6 +103,7 @@ def read_columns(path: Path, names: Sequence[str], dialect: Dialect = PLAIN) -> 
                     infer_schema=False,
                     columns=list(names),
                     separator=dialect.separator,
+                    skip_rows=int(has_separator_line(path, dialect.encoding)),
                     encoding="utf8" if dialect.encoding == "utf-8" else dialect.encoding,
                 )
         except ValueError:
@@ -137,20 +151,39 @@ def blank_lines(path: Path) -> int:
 
 def open_text(path: Path, dialect: Dialect, errors: str) -> TextIOWrapper:
     """Open a file to read it line by line."""
-    encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
-    return TextIOWrapper(open_file(path, TABLE, follow=True), encoding, errors, newline="")
+    first = has_separator_line(path, dialect.encoding)
+    encoding = name_codec(dialect.encoding)
+    text = TextIOWrapper(open_file(path, TABLE, follow=True), encoding, errors, newline="")
+    if first:
+        text.readline()
+    return text
 
 
 def check_fields(path: Path, dialect: Dialect = PLAIN) -> None:
-    """Find the row of a CSV that has more fields than the header."""
+    """Find the row of a CSV that has more fields than the header, or lines that end as on an old
+    Mac, which are taken for one."""
+    with open_text(path, dialect, "replace") as file:
+        head = file.read(LONG_LINE)
+    if "\r" in head and "\n" not in head:
+        raise MusterError(f"{path}: its lines end in CR alone; save it with the usual line ends")
     with open_text(path, dialect, "replace") as file:
         rows = csv.reader(file, delimiter=dialect.separator)
         width = len(next(rows))
         for i, row in enumerate(rows, start=1):
             if len(row) > width:
-                raise MusterError(f"{path}: row {i} has {len(row)} fields, the header {width}")
+                raise MusterError(
+                    f"{path}: row {i} has {len(row)} fields, the header {width}; write it again, "
+                    "with values that hold the separator in quotes"
+                )
 
 
-def is_comma_number(value: object) -> bool:
-    """Return True for a text such as '1,5'."""
-    return isinstance(value, str) and re.match(COMMA, value) is not None
+def suggest_decimal(value: object) -> str:
+    """Return what to do about a text such as '1,5' or '1,234' where a number belongs; "": it is
+    none of them."""
+    if not isinstance(value, str):
+        return ""
+    comma = re.match(COMMA, value) is not None
+    if re.match(THOUSANDS, value):
+        less = f"write {value.replace(',', '')} if its comma is for thousands"
+        return f'{less}, or state decimal = "," in the manifest' if comma else less
+    return 'state decimal = "," in the manifest' if comma else ""

@@ -8,6 +8,7 @@ counted from 1, without the header. Missing values are found here; they are impu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.errors import MusterError, nearest
+from ...base.errors import MusterError, MusterWarning, nearest, one_line
 from ...base.lazy import pl
 from ...federation import TextEncoder
 from .dialect import PLAIN, Dialect
-from .table_reader import is_comma_number, read_columns, read_header, recode_values
+from .table_reader import read_columns, read_header, recode_values, suggest_decimal
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
@@ -127,6 +128,13 @@ def read_table(
             raise MusterError(f"{path}: column '{column}' is both {role} and {twice}; name two")
     others = tuple(name for name in names if name not in columns.roles.values())
     features = columns.features or (others if like is None else like.features)
+    if columns.features is None and like is None and "" in others:
+        warnings.warn(
+            f"{path}: a column without a name is taken for a feature, which may be an index; name "
+            "those to use: features = [...] in manifest.toml, or data.features",
+            MusterWarning,
+            stacklevel=2,
+        )
     if not features:
         raise MusterError(f"{path}: no feature column; it has only {', '.join(names)}")
     for name in features:
@@ -265,8 +273,8 @@ def read_numbers(
         if value is None or value == "":
             what = "is missing; fill it in or drop the row"
         elif parsed[i, j] is None:
-            how = 'state decimal = "," in the manifest' if is_comma_number(value) else advice
-            what = f"'{value}' is not a number; {how}"
+            shown = one_line(str(value))
+            what = f"'{shown}' is not a number; {suggest_decimal(value) or advice}"
         else:
             what = f"{value} is not finite as {x.dtype}; fix it or drop the row"
         raise MusterError(f"{path}: column '{name}', row {i + 1}: {what}")

@@ -28,6 +28,7 @@ from .page import assemble, render_sections
 REPORT = "report.html"
 SHADES = 3  # shades of a gain or harm in the picture of who gains from whom
 WIDTH, ROW = 520, 26  # size of a chart of intervals, and the height of one
+LETTER, LONGEST = 9, 26  # width of a letter of a way's name on a phone, and letters shown of it
 SIDE = 220  # size of a calibration curve
 UNKNOWN = (
     "These verdicts are for rows like those measured here, with this model and this many steps; "
@@ -119,7 +120,8 @@ def interval_chart(client: ClientContent) -> str:
     high = max(gain[2] for _, gain in shown)
     low, high = min(low, -(high - low) / 5), max(high, (high - low) / 5)
     span = (high - low) or 1.0
-    left, right = 150, WIDTH - 30
+    names = [shorten(way.name) for way, _ in shown]
+    left, right = max(150, 14 + LETTER * max(map(len, names))), WIDTH - 30
 
     def x(value: float) -> float:
         return round(left + (value - low) / span * (right - left), 1)
@@ -131,7 +133,7 @@ def interval_chart(client: ClientContent) -> str:
         kind = "m1" if mean < 0 else "m0"
         hollow = "" if way.clear else " hollow"
         parts += [
-            text(left - 12, y + 4, way.name, "tick end"),
+            text(left - 12, y + 4, names[i], "tick end"),
             line(x(a), y, x(b), y, f"line {kind}"),
             f'<circle cx="{x(mean)}" cy="{y}" r="5" class="mark {kind}{hollow}"/>',
         ]
@@ -266,7 +268,7 @@ def price_section(advice: Advice, clients: Sequence[ClientContent]) -> Section:
         if ways:
             sent = sum(way.bytes_up for way in ways) / len(ways)
             received = sum(way.bytes_down for way in ways) / len(ways)
-            rows.append([name, advice.rounds, f"{sent / 1e3:.1f}", f"{received / 1e3:.1f}"])
+            rows.append([name, advice.rounds, format_kilobytes(sent), format_kilobytes(received)])
     body = paragraph(
         "What a client sends and receives in one whole training that it takes part in. Local work "
         f"is the same everywhere, {advice.steps} steps, as alone; the client that assist is for "
@@ -289,6 +291,20 @@ def unknown_section(advice: Advice, clients: Sequence[ClientContent]) -> Section
 def format_number(value: float | None) -> str | None:
     """Format a number for a cell; None where it is missing."""
     return None if value is None or value != value else f"{value:.3f}"
+
+
+def format_kilobytes(size: float) -> str:
+    """Format a number of bytes in kB; models of a few numbers are not nothing.
+
+    >>> format_kilobytes(72.0), format_kilobytes(31_840.0)
+    ('0.07', '31.8')
+    """
+    return f"{size / 1e3:.{1 if size >= 1e3 else 2}f}"
+
+
+def shorten(name: str) -> str:
+    """Return a name with at most `LONGEST` letters."""
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
