@@ -32,6 +32,7 @@ class Roster:
         full: weight of a reply beyond that, while it is aligned: p_k, or p_k as the invitation
             changed it
         ids: numbers that key the clients' randomness; by default their positions
+        group: the sum that each contributes to in a private round; by default there is one
     """
 
     clients: Int64
@@ -40,9 +41,11 @@ class Roster:
     share: Float64
     full: Float64 = field(default_factory=lambda: np.empty(0))
     ids: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    group: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
-        for name, rule in (("full", self.share), ("ids", self.clients)):
+        one = np.zeros(len(self.clients), np.int64)
+        for name, rule in (("full", self.share), ("ids", self.clients), ("group", one)):
             if len(getattr(self, name)) != len(self.clients):
                 object.__setattr__(self, name, rule)
 

@@ -15,6 +15,7 @@ from scipy import stats
 
 import muster
 from flower_grid import LocalGrid
+from flower_setup import DATA
 from muster.flower.client import app as client_app
 from muster.flower.client.node import Node
 from muster.flower.terms import check_terms, shared_terms
@@ -24,6 +25,8 @@ from muster.flower.transport.wire import APP_RAISED, MODEL, OFFER, decode
 from muster.privacy.committee import read_groups
 from muster.privacy.contributions import CONTRIBUTION
 from muster.privacy.masks import SumKey
+from muster.report.html.page import report_public
+from muster.results.privacy_statement import state_privacy
 from muster.run import contributors as simulated
 from secure_setup import SecureSetup
 
@@ -68,6 +71,59 @@ def test_the_sums_are_those_of_the_simulation_to_the_last_bit(case, quiet):
     same_data = {"compute": setup.chosen.settings.compute, "keep": setup.chosen.keep}
     for name, weights in muster.run_job(setup.fed, plain, **same_data).weights.items():
         np.testing.assert_allclose(run.weights[name], weights, atol=1e-5)
+
+
+def test_sums_without_noise_are_those_of_the_simulation_and_say_that_they_are_not_private(case):
+    """With noise = 0 no draw is patched away: what nodes and committee send is all there is."""
+    setup = case(privacy={"noise": 0}, rounds=3)
+    run = setup.run()
+    assert same(run, setup.simulate())
+    assert run.facts["privacy"]["private"] is False
+    assert "epsilon_objective" not in run.rounds.columns
+    assert state_privacy(run.facts).startswith("not private: there is no noise")
+    with pytest.raises(muster.MusterError, match="not private"):
+        report_public({"fedalign": [run]}, setup.folder / "public.html")
+
+
+def grouped(case, **settings):
+    """Nine clients: three priority, and two groups of three."""
+    settings = {"data": {**DATA, "clients": 9, "priority": 3}, "rounds": 3, **settings}
+    method = {"name": "fedalign", "epsilon": 9.0, "warmup": 0, "trust": True}
+    return case(method=method, privacy={"groups": 3}, **settings)
+
+
+def test_groups_are_those_of_the_simulation_and_each_has_its_own_answers(case, quiet):
+    setup = grouped(case)
+    grid = setup.grid()
+    run = setup.run(grid)
+    assert same(run, setup.simulate())
+    lists = [
+        read_groups(m.content.config_records[SUM][LIST], 9)
+        for m, _ in grid.log
+        if asked(m) == UNMASK
+    ]
+    assert {tuple(len(group) for group in groups) for groups in lists} == {(3, 3, 3)}
+    assert {tuple(e.client for e in groups[0]) for groups in lists} == {(0, 1, 2)}
+    assert len({tuple(e.client for e in groups[1]) for groups in lists}) > 1  # dealt every round
+    sent = [
+        decode(r.content.array_records[MODEL][CONTRIBUTION])
+        for m, r in grid.log
+        if asked(m) == UNMASK
+    ]
+    assert {answer.shape for answer in sent} == {(3, 651)}
+
+
+def test_a_group_of_too_few_answers_is_in_no_list_and_the_others_go_on(case, quiet):
+    setup = grouped(case, rounds=1)
+    setup.nodes[5].tamper = Fails("train")
+    grid = setup.grid()
+    run = setup.run(grid)
+    listed = next(m for m, _ in grid.log if asked(m) == UNMASK).content.config_records[SUM][LIST]
+    assert [len(group) for group in read_groups(listed, 9)] == [3, 3]
+    assert run.rounds["skipped"].to_list() == [False]
+    assert any("2 answered, and a group has 3" in text for text in run.moves["move"])
+    there = set(run.clients.filter("joined")["client"])
+    assert there == {e.client for group in read_groups(listed, 9) for e in group}
 
 
 # Who fails, and when
@@ -398,7 +454,7 @@ def test_nothing_that_the_server_receives_is_of_a_single_client(case, monkeypatc
     def spy(self, offer, roster, given, cache, memory, *each):
         answers = real(self, offer, roster, given, cache, memory, *each)
         if self.clients.fed.n == 1:
-            own.append((answers.total, answers.decision.yes[0], answers.appraisal.loss[0]))
+            own.append((answers.sums[0], answers.decision.yes[0], answers.appraisal.loss[0]))
         return answers
 
     monkeypatch.setattr(simulated.LocalContributors, "contribute", spy)

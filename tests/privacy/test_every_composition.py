@@ -21,6 +21,7 @@ from muster.federation import Federation
 from muster.method import Method
 from muster.methods import METHODS
 from muster.parts import admit, claim, effort, invite, join, solvers, step, weigh
+from muster.parts.defences.trust import Audit
 from muster.parts.participation import Flexible
 from muster.privacy import Gaussian
 from muster.privacy.fixed_point import centre, encode
@@ -65,6 +66,7 @@ def compositions(draw):
         "tune_steps": one(0, 2),
         "epsilon": Constant(draw(st.floats(0.01, 5.0))),
         "warmup": one(0, 3),
+        "trust": one(None, None, Audit()),
     }
 
 
@@ -86,13 +88,14 @@ def build_job(parts, privacy, leaves):
     """The job of a composition that is allowed; None: it is refused."""
     try:
         named = parts["name"] in METHODS
+        groups = 2 if parts.get("trust") else 1
         job = muster.Job(
             getattr(muster.methods, parts["name"])() if named else Method(**parts),
             MODULE,
             muster.Local(steps=2, batch_size=3, lr=0.5),
             ROUNDS,
             participation=Flexible(from_round=2) if leaves else None,
-            privacy=Gaussian(**privacy),
+            privacy=Gaussian(**privacy, groups=groups),
         )
         job.check(federation(0))
     except MusterError:
@@ -103,7 +106,7 @@ def build_job(parts, privacy, leaves):
 def federation(seed):
     draw = np.random.default_rng(seed)
     rows = [(draw.normal(size=(ROWS, 3)), np.arange(ROWS) % 2) for _ in range(CLIENTS)]
-    fed = Federation.from_arrays(train=rows, priority=[0, 1], requirement=draw.random(CLIENTS))
+    fed = Federation.from_arrays(train=rows, priority=[0, 1, 2], requirement=draw.random(CLIENTS))
     return replace(fed, counted=fed.sizes)
 
 
@@ -147,7 +150,7 @@ def test_one_clients_rows_change_the_sum_by_the_clip_at_most(
     job, fed = build_job(parts, options, leaves), federation(seed)
     assume(job is not None)
     privacy = job.privacy
-    assume(privacy.protect == "everyone" or k > 1)  # a client that is protected
+    assume(privacy.protect == "everyone" or k > 2)  # a client that is protected
     released = float(np.random.default_rng(seed).uniform(0, privacy.most_loss))
     others = sum_round(job, fed, t, released, without=k)[0]
     changed = change_rows(fed, k, seed + 1, size)

@@ -44,7 +44,10 @@ def test_what_is_one_sum_of_single_contributions_is_allowed(method):
 @pytest.mark.parametrize(
     ("method", "why"),
     [
-        (methods.fedalign(trust=True), "trust cannot be private: an audit.*use trust = false"),
+        (
+            methods.fedalign(trust=True),
+            "trust cannot be private: an audit.*give privacy.groups.*or use trust = false",
+        ),
         (methods.fedalign(epsilon="auto"), 'epsilon = "auto".*give a number'),
         (methods.assist(), "assist cannot be private: its weights are distances"),
         (methods.assist(evidence="crossfit"), "assist cannot be private"),
@@ -83,8 +86,13 @@ def test_a_score_can_be_compared_where_priority_clients_forgo_protection():
 
 
 def test_attacks_and_unknown_rules_are_refused():
-    with pytest.raises(muster.MusterError, match="attack cannot be private"):
-        build(methods.fedavg(), attack=muster.attacks.LabelFlip(0.2))
+    from muster.parts.threats import attacks, collusion
+
+    for attack in (collusion.ALIE(0.2), attacks.Liars(0.2, then=collusion.Drift(0.2))):
+        with pytest.raises(muster.MusterError, match=r"cannot be private: attackers see what"):
+            build(methods.fedavg(), attack=attack)
+    for attack in (attacks.LabelFlip(0.2), attacks.Liars(0.2)):
+        assert build(methods.fedavg(), attack=attack)
 
     @dataclass(frozen=True)
     class Together(parts.Join):
@@ -102,6 +110,22 @@ def test_attacks_and_unknown_rules_are_refused():
     assert build(muster.Method("own", join=Alone()))
     with pytest.raises(muster.MusterError, match="join Together"):
         build(muster.Method("own", join=parts.Available(0.5, then=Together())))
+
+
+def test_groups_are_for_an_audit_and_it_needs_them():
+    groups = Gaussian(1.0, noise=1.0, groups=3)
+    job = build(methods.fedalign(trust=True), groups)
+    with pytest.raises(muster.MusterError, match=r"privacy\.groups: 3, and nobody judges them"):
+        build(methods.fedalign(), groups)
+    for clients, priority, why in (
+        (20, 20, "20 of them and 0 others; where clients check one another.*losses"),
+        (20, 2, "there are 2 of them and 18 others"),
+        (8, 3, r"privacy\.groups: 3; allowed: 1 to 2: a group has 3 clients or more"),
+    ):
+        fed = muster.data.digits(clients=clients, priority=priority)
+        with pytest.raises(muster.MusterError, match=why):
+            job.check(fed)
+    assert job.check(muster.data.digits(clients=9, priority=3))
 
 
 def test_nobody_to_protect_is_refused():
@@ -128,8 +152,12 @@ def test_statistics_of_rows_are_refused():
 
 
 def test_a_promise_that_says_little_is_a_warning():
-    assert not find_privacy_warnings(Gaussian(1.0, noise=1.0), 100)
-    (few,) = find_privacy_warnings(Gaussian(1.0, noise=1.0), 4)
+    assert not find_privacy_warnings(Gaussian(1.0, noise=1.0), 100, 1.0)
+    (few,) = find_privacy_warnings(Gaussian(1.0, noise=1.0), 4, 1.0)
     assert 'privacy.unit = "rows"' in few
-    (large,) = find_privacy_warnings(Gaussian(1.0, noise=1.0, delta=0.01), 100)
+    (large,) = find_privacy_warnings(Gaussian(1.0, noise=1.0, delta=0.01), 100, 1.0)
     assert "use less than 1e-02" in large
+    groups = Gaussian(1.0, noise=1.0, groups=5)
+    assert not find_privacy_warnings(groups, 100, 2.0)
+    (hidden,) = find_privacy_warnings(groups, 100, 3.0)
+    assert hidden.startswith("privacy.groups: 5 of about 20 clients, and noise 3: what is released")

@@ -154,10 +154,10 @@ def test_a_smoothed_loss_is_the_weighted_mean_of_releases():
     job = muster.Job(methods.fedalign(), SOFTMAX, rounds=9, privacy=privacy)
     priority = np.array([True, True, False, False])
     who = Roster(np.arange(4), priority, priority * 1.0, np.array([1.0, 0.5, 1.0, 1.0]))
-    own = private_round.build_private_state(4)["privacy"]
+    own = private_round.build_private_state(job, 4, {})["privacy"]
     unit = 0.5 / np.sqrt(1.25) * 1.5 / 4.0  # the place of a loss of 1, of both priority clients
     for loss in (1.0, 3.0, 2.0):
-        released = Release(np.zeros(1), loss * unit)
+        released = Release(np.zeros((1, 1)), loss * unit)
         own = {**own, **private_round.smooth_loss(job, who, np.ones(4, bool), released, own)}
     expected = np.average([1.0, 3.0, 2.0], weights=[0.75**2, 0.75, 1.0])
     assert float(own["loss"]) / float(own["mass"]) == pytest.approx(expected)
@@ -205,7 +205,7 @@ def test_the_noise_of_a_release_has_the_variance_that_is_accounted_for():
     job = muster.Job(methods.fedavg(), SOFTMAX, rounds=25, privacy=privacy)
     offer = Offer(0, 0, 25, {}, population=50)
     z = noise_for(3.0, 25, 1e-4)
-    drawn = release(job, offer, np.zeros(200_000, np.uint32), folded=False).update
+    drawn = release(job, offer, np.zeros((1, 200_000), np.uint32), folded=False).updates
     assert abs(drawn.var() / (z * 0.7) ** 2 - 1) < 5 * np.sqrt(2 / 200_000)
     assert abs(drawn.mean()) < 5 * z * 0.7 / np.sqrt(200_000)
 
@@ -271,6 +271,25 @@ def test_a_release_is_charged_before_it_and_again_when_it_is_repeated(tmp_path, 
     assert run.facts["privacy"]["releases"] == 5
     assert run.facts["privacy"]["epsilon_objective"] == pytest.approx(3.0)
     assert any("budget was spent after round 4 of 5: 1 release" in w for w in run.warnings)
+
+
+@pytest.mark.parametrize("left", [None, 1])
+def test_an_account_that_was_cut_is_refused(tmp_path, left):
+    """A run that went on with it would state fewer releases than there were."""
+
+    def stop(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(muster.Interrupted):
+        play(methods.fedavg(), Gaussian(0.5, noise=1.0), checkpoint=tmp_path, on_round=stop)
+    lines = (tmp_path / FILE).read_text().splitlines(keepends=True)
+    if left is None:
+        (tmp_path / FILE).unlink()
+    else:
+        (tmp_path / FILE).write_text("".join(lines[:left]))
+    with pytest.raises(muster.MusterError, match=f"{left or 0} releases? charged.*has 3: the acc"):
+        play(methods.fedavg(), Gaussian(0.5, noise=1.0), checkpoint=tmp_path, resume=True)
 
 
 def test_a_budget_that_is_spent_before_the_first_round_is_done_ends_the_run(tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def test_the_secure_sum_less_its_noise_is_the_plain_sum(monkeypatch):
     assert len(drawn) == 9  # each of three members, in each round
     for t in range(3):
         shares = add(np.concatenate(drawn[3 * t : 3 * t + 3]))
-        assert np.array_equal(secure[t].total, plain[t].total + shares)
+        assert np.array_equal(secure[t].sums[0], plain[t].sums[0] + shares)
     assert run.rounds["releases"].to_list() == [1, 2, 3]
     # Everyone sends a vector, whoever joined.
     assert run.rounds["joined"][0] < 8
@@ -133,7 +133,7 @@ def test_without_noise_it_is_the_plain_sum_and_says_that_it_is_not_private(monke
     def spy(self, offer, roster, given, cache, memory, charge):
         plain = self.contribute(offer, roster, given, cache, memory)
         done = real(self, offer, roster, given, cache, memory, charge)
-        sums.append((plain.total, done.total))
+        sums.append((plain.sums, done.sums))
         return done
 
     monkeypatch.setattr(simulated.LocalContributors, "contribute_securely", spy)

@@ -7,7 +7,7 @@ import torch
 
 from muster.base import params
 from muster.engines import Compute, choose
-from muster.run import private_round
+from muster.run import group_audit, private_round
 from muster.run.contributors import LocalContributors
 from muster.run.evaluation_cache import EvaluationCache
 from muster.run.local_clients import LocalClients
@@ -16,7 +16,8 @@ from muster.run.training_loop import build_initial_state
 
 
 def sum_round(job, fed, t=0, released=0.0, without=None):
-    """The sum of whole numbers of a round, and the whole number that stands for the clip."""
+    """The sums of whole numbers of a round, all groups end to end, and the whole number that stands
+    for the clip."""
     work = choose(
         Compute("loop", dtype="float64", processes=1), job.model, fed, job.local, job.task
     )
@@ -31,6 +32,7 @@ def sum_round(job, fed, t=0, released=0.0, without=None):
         cache = EvaluationCache(clients.appraise, clients.evaluate, fed.n).use(state)
         roster = private_round.invite(setup, select_pool(setup, t, ~fed.unseen), t)
         offer = build_offer(setup, state)
+        roster = group_audit.deal(job, roster, t, own)
         if job.method.refers:
             offer = private_round.add_reference(setup, offer, roster, cache, own)
         if without is not None:
@@ -38,6 +40,6 @@ def sum_round(job, fed, t=0, released=0.0, without=None):
         memory = {} if state.clients is None else state.clients.get(roster.clients)
         given = np.zeros(len(roster), np.int64)
         done = LocalContributors(clients).contribute(offer, roster, given, cache, memory)
-        return done.total, job.scale(offer)
+        return done.sums.ravel(), job.scale(offer)
     finally:
         work.close()

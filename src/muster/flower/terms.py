@@ -32,7 +32,7 @@ from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network, add_parties, build_committee
 from ..federation import Inputs
-from ..privacy.refusals import check_declared, refuse
+from ..privacy.refusals import check_declared, check_group_sizes, refuse
 from ..schedules import AUTO
 from .compat import build_fab_from_disk
 from .transport.keys import KeyRegistry
@@ -198,6 +198,9 @@ def check_private_network(chosen: Experiment) -> None:
         named = add_sum_parties(chosen)
         build_committee(named.network, named.job.get_privacy().committee)
     check_declared(privacy, all(member.rows for member in chosen.members))
+    if chosen.members:
+        seen = [member.priority for member in chosen.members if not member.unseen]
+        check_group_sizes(privacy, sum(seen), len(seen) - sum(seen))
 
 
 def build_registry(chosen: Experiment) -> KeyRegistry:

@@ -294,6 +294,11 @@ def write_groups(groups: Groups) -> bytes:
     return np.array(rows, ENTRY).tobytes()
 
 
+def count_groups(data: bytes) -> int:
+    """Return the number of groups of a list that travels."""
+    return int(np.frombuffer(data, ENTRY)["group"][-1]) + 1
+
+
 def read_groups(data: bytes, clients: int) -> Groups:
     """Return the list that travelled, of at most this many clients."""
     if len(data) > clients * ENTRY.itemsize or len(data) % ENTRY.itemsize:

@@ -33,8 +33,8 @@ class Contributions:
     """The sum of a round's contributions, and an entry for each asked client.
 
     Attributes:
-        total: the sum modulo 2^32; without noise, unless it is secure; None: no secure sum came
-            about
+        sums: of each group, `[group, number]`, modulo 2^32; without noise, unless they are secure;
+            None: no secure sum came about
         decision: who contributed, and each one's reason
         appraisal: each asked client's appraisal of the model, where it is known
         weight: what each counted by, where it is known; NaN elsewhere
@@ -46,7 +46,7 @@ class Contributions:
         events: other events for the ledger, as (client, text)
     """
 
-    total: Vectors | None
+    sums: Vectors | None
     decision: Decision
     appraisal: Appraisal
     weight: Float64

@@ -52,6 +52,8 @@ class Gaussian(Privacy):
         most_loss: B, the largest loss that counts in a released F(w)
         loss_share: beta, the part of a released F(w) in a contribution, next to 1 for the model
         smoothing: share of the last released F(w) that stays in the next
+        groups: sums that a round releases, one of the priority clients and the others of clients
+            dealt again every round, for `trust` to judge; 1: one sum
         secure: true: the server sees sums alone, which a committee of clients adds the noise to
         committee: names of its members, each of another owner; default: three priority clients
         colluders: members whose noise is not counted on: the others add so much more
@@ -71,6 +73,7 @@ class Gaussian(Privacy):
     most_loss: float = 5.0
     loss_share: float = 0.5
     smoothing: float = 0.9
+    groups: int = 1
     secure: bool = False
     committee: tuple[str, ...] = ()
     colluders: int = 1
@@ -93,6 +96,7 @@ class Gaussian(Privacy):
         check_above("privacy.loss_share", self.loss_share)
         smooth = self.smoothing
         require(0.0 <= smooth < 1.0, "privacy.smoothing", smooth, "0.0 up to, not including, 1.0")
+        check_whole("privacy.groups", self.groups)
         self._check_secure()
         if self.protect == "others" and self.loss is not None:
             raise MusterError(

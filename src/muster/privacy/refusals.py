@@ -11,20 +11,24 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import params
+from ..base.checks import require
 from ..base.errors import MusterError
 from ..base.lazy import nn, torch
 from ..federation import Federation
 from ..method import Method
 from ..parts.admit import Band, Everyone, Objective
 from ..parts.claim import Appeal, Nothing, Unmet
+from ..parts.defences.group_trust import APART
 from ..parts.effort import AsAsked
 from ..parts.invite import Apart, Fraction, Full, Sample
 from ..parts.join import Aligned, Always, Available, Straggling
 from ..parts.participation import Flexible, Participation
 from ..parts.step import Stay
 from ..parts.threats.adversary import Attack
+from ..parts.threats.attacks import ForgeLoss, InflateAndNoise, LabelFlip, Liars, ScaleUpdate
 from ..parts.weigh import Claimed, DataShare, Uniform
 from ..schedules import AUTO
+from .committee import LEAST_GROUP
 from .gaussian import Gaussian
 from .masks import check_installed
 from .secure_sum import find_members
@@ -32,6 +36,7 @@ from .secure_sum import find_members
 FEW = 20  # clients below which their privacy says little
 # Each of these looks at one client alone; a part of yours says so by `per_client = True`.
 JOINS = (Always, Aligned, Available, Straggling)
+ATTACKS = (ScaleUpdate, LabelFlip, InflateAndNoise, ForgeLoss)
 SINGLE = (*JOINS, Everyone, Objective, Band, Nothing, Appeal, Unmet, Flexible)
 
 
@@ -50,9 +55,14 @@ def check_private(
     """Refuse the first setting of a run that cannot be private."""
     if privacy.secure:
         check_installed()
-    if attack is not None:
-        refuse("attack", "attackers see what others send", "measure attacks without privacy")
+    if attack is not None and not is_single(attack):
+        refuse(
+            f"attack {type(attack).__name__}",
+            "attackers see what others send, or their rows",
+            'use "scale_update", "sign_flip", "label_flip" or "inflate_and_noise", of "liars" too',
+        )
     check_method(method)
+    check_groups(privacy, method)
     check_shared_parts(method)
     for name, value in (
         ("join", method.join),
@@ -79,12 +89,6 @@ def check_private(
 
 def check_method(method: Method) -> None:
     """Refuse a method whose rules go beyond one sum of contributions."""
-    if method.trust is not None:
-        refuse(
-            "trust",
-            "an audit lets clients' rows decide about others' replies",
-            "use trust = false: the clip bounds everyone",
-        )
     if method.epsilon == AUTO:
         refuse('epsilon = "auto"', "it is chosen by clients' rows", "give a number or a schedule")
     if method.tracks is not None or method.sketch or method.folds or method.held_out:
@@ -99,6 +103,29 @@ def check_method(method: Method) -> None:
             "it weighs clients by the losses they report",
             'use "maxfl", whose weights stay with the clients, or "fedavg"',
         )
+
+
+def check_groups(privacy: Gaussian, method: Method) -> None:
+    """Refuse an audit without groups that it can judge, and groups without an audit."""
+    if method.trust is not None and privacy.groups == 1:
+        refuse(
+            "trust",
+            "an audit of single replies lets clients' rows decide about others'",
+            "give privacy.groups, which it judges by their released sums, or use trust = false: "
+            "the clip bounds everyone",
+        )
+    if method.trust is None and privacy.groups > 1:
+        raise MusterError(
+            f"privacy.groups: {privacy.groups}, and nobody judges them: they add noise and nothing "
+            "else; use trust = true, or leave them out"
+        )
+
+
+def is_single(attack: Any) -> bool:
+    """Return True if what an attacker sends is a function of its own rows and public numbers."""
+    if isinstance(attack, Liars):
+        return is_single(attack.then)
+    return isinstance(attack, ATTACKS) or bool(getattr(attack, "per_client", False))
 
 
 def check_shared_parts(method: Method) -> None:
@@ -169,6 +196,8 @@ def check_private_data(privacy: Gaussian, fed: Federation, module: nn.Module) ->
             'prepare the columns by public numbers, and use scale = "none"',
         )
     check_declared(privacy, fed.counted is not None)
+    seen = fed.priority[~fed.unseen]
+    check_group_sizes(privacy, int(seen.sum()), int((~seen).sum()))
     if privacy.secure:
         find_members(privacy, fed)
 
@@ -180,6 +209,25 @@ def check_declared(privacy: Gaussian, declared: bool) -> None:
             f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "
             "every client, or leave it out"
         )
+
+
+def check_group_sizes(privacy: Gaussian, root: int, others: int) -> None:
+    """Refuse more groups than there are clients for, or no priority clients to judge them by."""
+    if privacy.groups == 1:
+        return
+    if root < LEAST_GROUP or others == 0:
+        refuse(
+            "trust",
+            f"groups are judged by the priority clients' sum, and there are {root} of them and "
+            f"{others} others; where clients check one another, they do so by losses that nobody "
+            "releases",
+            f"name {LEAST_GROUP} priority clients or more, not all, or use trust = false",
+        )
+    most = 1 + others // LEAST_GROUP
+    allowed = (
+        f"1 to {most}: a group has {LEAST_GROUP} clients or more, and the priority clients one"
+    )
+    require(privacy.groups <= most, "privacy.groups", privacy.groups, allowed)
 
 
 def check_private_model(module: nn.Module) -> None:
@@ -195,13 +243,22 @@ def check_private_model(module: nn.Module) -> None:
         )
 
 
-def find_privacy_warnings(privacy: Gaussian, clients: int) -> list[str]:
-    """Return warnings of settings whose promise says little."""
+def find_privacy_warnings(privacy: Gaussian, clients: int, noise: float) -> list[str]:
+    """Return warnings of settings whose promise says little, or whose noise `z` hides liars."""
     found = []
     if clients < FEW:
         found.append(
             f"the privacy of whole clients among {clients}: noise that hides one of them hides "
             'what they learn; protect their rows instead (privacy.unit = "rows")'
+        )
+    size = clients / privacy.groups
+    if (
+        privacy.groups > 1 and noise**2 > 4 * size * APART
+    ):  # the share of noise in a likeness is 4/5
+        found.append(
+            f"privacy.groups: {privacy.groups} of about {size:.0f} clients, and noise {noise:.3g}: "
+            "what is released of a group is mostly noise, which hides liars like everyone else and "
+            "is larger with every group; use fewer groups, or trust = false"
         )
     if privacy.delta * clients >= 1.0:
         found.append(

@@ -22,7 +22,7 @@ from .gaussian import Gaussian
 from .refusals import refuse, uses_score
 
 # Settings of the sum of whole clients, which is not released here.
-OTHERS = ("joins", "cap", "denominator", "loss", "committee")
+OTHERS = ("joins", "cap", "denominator", "loss", "groups", "committee")
 
 
 def check_private_rows(
@@ -35,7 +35,7 @@ def check_private_rows(
 ) -> None:
     """Refuse the first setting of a run that cannot protect rows."""
     for name in OTHERS:
-        if getattr(privacy, name) not in (None, ()):
+        if getattr(privacy, name) != getattr(Gaussian, name):  # the default
             raise MusterError(
                 f"privacy.{name}: it is for the sum of whole clients; leave it out, or use unit = "
                 '"clients"'

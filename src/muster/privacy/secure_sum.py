@@ -70,9 +70,14 @@ def is_possible(total: Vectors, clients: int, scale: int, deviation: float) -> b
 
 @dataclass(frozen=True)
 class SecureSum:
-    """The sum of an attempt that succeeded, with every member's noise, and who is in it."""
+    """The sums of an attempt that succeeded, with every member's noise.
 
-    total: Vectors
+    Attributes:
+        sums: of each group, `[group, number]`; 0 of one that is not listed
+        clients: who is in one of them
+    """
+
+    sums: Vectors
     clients: tuple[int, ...]
 
 
@@ -83,30 +88,41 @@ def sum_securely(
     ask_members: Callable[[Attempt, Groups], Mapping[int, Vectors]],
     charge: Callable[[], None],
     say: Say = lambda line: None,
+    group_of: Mapping[int, int] | None = None,
 ) -> SecureSum | None:
-    """Return the sum of the first attempt that succeeds; None if none does.
+    """Return the sums of the first attempt that succeeds; None if none does. A group of too few
+    answers is not in the list, but for the first, without which there is no sum.
 
     Args:
         ask_joiners: returns the answers of those asked that came
         ask_members: returns the answers, `[group, d]`, of the members that gave one to this list
         charge: accounts for the release, before there is one
+        group_of: the group of each client; default: one for all
     """
+    of = group_of or {}
+    count = max(of.values(), default=0) + 1
     for attempt in attempts:
         answers = ask_joiners(attempt)
         found = {k: check_vector(committee, attempt, k, a) for k, a in answers.items()}
-        group = tuple(entry for entry in found.values() if entry is not None)
+        every = [entry for entry in found.values() if entry is not None]
+        dealt = [tuple(e for e in every if of.get(e.client, 0) == g) for g in range(count)]
+        listed = [g for g, group in enumerate(dealt) if len(group) >= LEAST_GROUP]
+        groups = tuple(dealt[g] for g in listed)
         for k in (k for k, entry in found.items() if entry is None):
             say(f"client {k}: its signature of a masked vector is wrong; it does not count")
-        if len(group) < LEAST_GROUP:
-            say(f"secure sum: {len(group)} answered, and a group has {LEAST_GROUP}; no sum")
+        for g in (g for g in range(count) if g not in listed):
+            say(f"secure sum: {len(dealt[g])} answered, and a group has {LEAST_GROUP}; no sum")
+        if 0 not in listed:
             continue
-        given = ask_members(attempt, (group,))
+        given = ask_members(attempt, groups)
         silent = [j for j in committee.members if j not in given]
         if not silent:
             charge()
             vectors = {k: answers[k].values for k in found}
-            (total,) = unmask((group,), vectors, [given[j] for j in committee.members])
-            return SecureSum(total, tuple(entry.client for entry in group))
+            answered = np.stack(unmask(groups, vectors, [given[j] for j in committee.members]))
+            sums = np.zeros((count, answered.shape[1]), np.uint32)
+            sums[listed] = answered
+            return SecureSum(sums, tuple(e.client for group in groups for e in group))
         say(f"secure sum: no answer of the committee's client {silent[0]}; no sum")
     return None
 
@@ -153,6 +169,7 @@ def simulate_sum(
     clients: int,
     noise: DrawNoise,
     charge: Callable[[], None],
+    group_of: Mapping[int, int] | None = None,
 ) -> SecureSum | None:
     """Return the secure sum of these contributions, by parties of this process with new keys."""
     parties = SimulatedParties.create(clients, members)
@@ -163,4 +180,5 @@ def simulate_sum(
         lambda at: parties.join(at, vectors),
         lambda at, groups: parties.answer(at, groups, size, noise),
         charge,
+        group_of=group_of,
     )

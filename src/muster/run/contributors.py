@@ -82,6 +82,9 @@ class LocalContributors:
         privacy, method, n = self.job.get_privacy(), self.job.method, len(roster)
         asked = roster.clients
         known = cache.appraise(asked) if method.appraises else cache.known.pick(asked)
+        known = self.clients.apply_attack(
+            offer, asked, known, self.clients.get_decision_requirements(asked)
+        )
         extent = method.admit(offer, roster, known)
         if offer.round < self.job.warmup:
             extent = np.minimum(extent, roster.importance)
@@ -90,7 +93,9 @@ class LocalContributors:
         claim, steps = np.full(n, np.nan), np.zeros(n, np.int64)
         factor = np.where(decision.yes, roster.share * extent, 0.0)
         folded = privacy.folded and method.refers
-        total, states = np.zeros(self.job.count_numbers(offer.model), np.uint32), []
+        groups = int(roster.group.max(initial=0)) + 1
+        sums = np.zeros((groups, self.job.count_numbers(offer.model)), np.uint32)
+        states = []
         most = max(
             1, self.clients.max_replies(offer.model) // 4
         )  # updates are in float64, and copied
@@ -103,20 +108,23 @@ class LocalContributors:
             if method.claim.needs_requirement:
                 rho = self.clients.get_decision_requirements(some.clients)
                 tuned = self.clients.appraise_after_tuning(offer, some.clients, known.pick(rows))
+                tuned = self.clients.apply_attack(offer, some.clients, tuned, rho)
                 claim[rows] = method.claim(tuned, rho)
                 factor[rows] *= np.nan_to_num(claim[rows]) / method.claim.most
+            models = self.clients.adversary.send(offer, some.clients, work.models)
             sent = contribute(
                 privacy,
-                flatten_updates(work.models, offer.model),
+                flatten_updates(models, offer.model),
                 factor[rows],
                 known.loss[rows] if folded else None,
                 some.share * some.importance,
             )
             vectors = encode(sent, privacy.clip, self.job.scale(offer))
             each(rows, vectors)
-            total = add(np.stack([total, add(vectors)]))
+            for g in np.unique(some.group):
+                sums[g] += add(vectors[some.group == g])
         return Contributions(
-            total,
+            sums,
             decision,
             known,
             factor,
@@ -153,8 +161,9 @@ class LocalContributors:
             self.clients.fed.n,
             lambda shape: draw_vectors(shape, job.noise_deviation(offer), words),
             charge,
+            dict(zip(roster.clients.tolist(), roster.group.tolist(), strict=True)),
         )
-        return replace(answers, total=None if done is None else done.total)
+        return replace(answers, sums=None if done is None else done.sums)
 
     def decide_to_contribute(
         self,

@@ -199,7 +199,7 @@ class Job:
         of the data, are never asked; and those of its privacy."""
         found = []
         if self.privacy is not None and not self.protects_rows:
-            found = find_privacy_warnings(self.privacy, len(others))
+            found = find_privacy_warnings(self.privacy, len(others), self.noise)
         if self.warmup < self.rounds or not others.any() or not self.method.refers:
             return found
         return [

@@ -19,16 +19,17 @@ from ..base.arrays import Bool, Float64, Int64
 from ..base.errors import MusterError, plural
 from ..base.lazy import torch
 from ..base.params import Params, State
+from ..parts.defences.group_trust import UNLIKE_GROUP
 from ..privacy.account import Account, count_early
 from ..privacy.contributions import Contributions, read_loss, restore_update
-from ..privacy.fixed_point import Vectors, add, decode
+from ..privacy.fixed_point import Vectors, decode
 from ..privacy.gaussian import OBJECTIVE, OTHERS
 from ..privacy.noise import draw_vectors, seeded_words, system_words
-from ..privacy.secure_sum import is_possible
 from ..protocol import Appraisal, LedgerEntry, Offer, Replies, Roster, RunState, Traffic
 from ..results.run_warnings import Facts
 from ..schedules import value_after
 from .evaluation_cache import EvaluationCache
+from .group_audit import audit_sums, build_standing, deal, find_possible, weigh_groups
 from .job import Job
 from .round import Setup, build_offer, measure_reference, select_pool
 from .round_record import SCALAR, record_moves
@@ -39,31 +40,39 @@ EPSILON = {role: f"epsilon_{role}" for role in (OBJECTIVE, OTHERS)}  # columns o
 
 @dataclass(frozen=True)
 class Release:
-    """A released sum.
+    """Released sums.
 
     Attributes:
-        update: the sum of the updates, with noise
-        loss: what the sum has in the place of the losses; NaN: it has none
+        updates: `[group, number]`, the sum of each group's updates, with noise
+        loss: what the sums have in the place of the losses; NaN: they have none
     """
 
-    update: Float64
+    updates: Float64
     loss: float = math.nan
 
 
-def build_private_state(n: int) -> State:
+def build_private_state(job: Job, n: int, model: Params) -> State:
     """Return the server's state before the first release: releases that are charged, the smoothed
-    F(w) with its weight, and each client's contributions, where they are counted here."""
+    F(w) with its weight, and each client's contributions, where they are counted here; and that of
+    the audit."""
     zero = torch.zeros((), dtype=torch.float64)
     counts = torch.zeros(n, dtype=torch.int64)
     charged = torch.zeros((), dtype=torch.int64)
-    return {PART: {"charged": charged, "loss": zero, "mass": zero.clone(), "given": counts}}
+    own = {"charged": charged, "loss": zero, "mass": zero.clone(), "given": counts}
+    return {PART: own | build_standing(job, n, model)}
 
 
 def resume_account(job: Job, state: RunState, account: Account) -> RunState:
     """Return the state with the releases charged that came after its checkpoint: whoever could
     contribute to one that is lost is taken to have done so. A run that has nothing to show and
-    nothing left to spend is refused."""
+    nothing left to spend is refused, and one whose account is shorter than it was."""
     own = state.server[PART]
+    if len(account.charged) < int(own["charged"]):
+        raise MusterError(
+            f"{account.file}: {plural(len(account.charged), 'release')} charged, and the "
+            f"checkpoint has {int(own['charged'])}: the account was cut or deleted; restore "
+            "it, or start another run, which is charged to the clients once more"
+        )
     if state.round == 0 and is_spent(job, account):
         raise MusterError(
             f"privacy: all {plural(len(account.charged), 'release')} of the budget are charged in "
@@ -82,16 +91,15 @@ def is_spent(job: Job, account: Account) -> bool:
     return job.get_privacy().joins is None and len(account.charged) >= job.rounds
 
 
-def release(job: Job, offer: Offer, total: Vectors, folded: bool) -> Release:
-    """Return a sum with noise of `noise * clip` in every number, which a secure sum has already.
+def release(job: Job, offer: Offer, sums: Vectors, folded: bool) -> Release:
+    """Return sums with noise of `noise * clip` in every number, which secure sums have already.
     Charge the account before."""
     privacy = job.get_privacy()
     if not privacy.secure:
         words = seeded_words(job.seed, offer.round) if privacy.seeded else system_words
-        noise = draw_vectors(total.shape, job.noise_deviation(offer), words)
-        total = add(np.stack([total, noise]))
-    values = decode(total, privacy.clip, job.scale(offer))
-    return Release(values[:-1], float(values[-1])) if folded else Release(values)
+        sums = sums + draw_vectors(sums.shape, job.noise_deviation(offer), words)
+    values = decode(sums, privacy.clip, job.scale(offer))
+    return Release(values[:, :-1], float(values[0, -1])) if folded else Release(values)
 
 
 def play_private_round(
@@ -107,6 +115,7 @@ def play_private_round(
     pool = select_pool(setup, t, present)
     roster = invite(setup, pool, t)
     own, server = state.server[PART], {k: v for k, v in state.server.items() if k != PART}
+    roster = deal(job, roster, t, own)
     offer = build_offer(setup, state)
     if method.refers:
         offer = add_reference(setup, offer, roster, cache, own)
@@ -116,19 +125,24 @@ def play_private_round(
     asked = (offer, roster, given[roster.clients], cache, memory)
     if privacy.secure:
         answers = contributors.contribute_securely(*asked, lambda: account.charge(t))
-        answers = drop_impossible(job, offer, roster, answers)
     else:
         answers = contributors.contribute(*asked)
         account.charge(t)
     due = privacy.find_due(roster, t, job.rounds)
-    model, released = offer.model, Release(np.empty(0))
-    if answers.total is not None:
-        released = release(job, offer, answers.total, privacy.folded and method.refers)
-        model, server = take_private_step(job, offer, roster, due, released, server)
+    model, released, factor = offer.model, Release(np.empty((0, 0))), np.ones(privacy.groups)
+    answers, possible = drop_impossible(job, offer, roster, answers)
+    if answers.sums is not None:
+        released = release(job, offer, answers.sums, privacy.folded and method.refers)
+        weight = weigh_groups(job, offer, roster, due)
+        about = (job, offer, roster, weight, possible, released.updates, own)
+        factor, audited = audit_sums(*about)
+        own = {**own, **audited}
+        model, server = take_private_step(job, offer, weight, released, factor, server)
     joined = answers.decision.yes
     counts = own["given"].clone()
     counts[torch.from_numpy(roster.clients[joined])] += 1
     own = {
+        **own,
         **smooth_loss(job, roster, due, released, own),
         "charged": torch.tensor(len(account.charged)),
         "given": counts,
@@ -136,20 +150,24 @@ def play_private_round(
     if memories is not None and answers.state:
         memories = memories.after(roster.clients[joined], answers.state)
     following = RunState(t + 1, model, {**server, PART: own}, memories, present)
-    return following, record_private_round(setup, offer, roster, answers, account, len(pool))
+    counts_in = factor[roster.group] > 0
+    return following, record_private_round(
+        setup, offer, roster, answers, counts_in, account, len(pool)
+    )
 
 
 def drop_impossible(
     job: Job, offer: Offer, roster: Roster, answers: Contributions
-) -> Contributions:
-    """Return answers without a secure sum that honest clients cannot have: the model then stays."""
-    deviation = job.noise_deviation(offer) * math.sqrt(job.get_privacy().members)
-    if answers.total is None or is_possible(
-        answers.total, len(roster), job.scale(offer), deviation
-    ):
-        return answers
+) -> tuple[Contributions, Bool]:
+    """Return which groups' sums honest clients can have, and the answers with an event for each
+    other; without sums, if the first is one of those: the model then stays."""
+    if answers.sums is None:
+        return answers, np.zeros(0, np.bool_)
+    possible = find_possible(job, offer, roster, answers.sums)
     why = "the secure sum is longer than those of honest clients: someone spoilt it; it is not used"
-    return replace(answers, total=None, events=(*answers.events, (-1, why)))
+    events = (*answers.events, *[(-1, why)] * int((~possible).sum()))
+    sums = answers.sums if possible[0] else None
+    return replace(answers, sums=sums, events=events), possible
 
 
 def invite(setup: Setup, pool: Int64, t: int) -> Roster:
@@ -185,15 +203,15 @@ def add_reference(
 
 
 def take_private_step(
-    job: Job, offer: Offer, roster: Roster, due: Bool, released: Release, server: State
+    job: Job, offer: Offer, weight: Float64, released: Release, factor: Float64, server: State
 ) -> tuple[Params, State]:
     """Return the next model and the server's state after the method's step, which gets one reply:
-    the model moved by the released sum, divided by a public weight."""
+    the model moved by the sum of the groups that count, divided by their public weight."""
     privacy, method = job.get_privacy(), job.method
-    most = roster.importance if offer.round < job.warmup else np.ones(len(roster))
-    total = float((roster.share * most * due).sum())
+    total, counted = float(weight.sum()), float(weight[factor > 0].sum())
     divisor = privacy.denominator or total or 1.0
-    by = restore_update(released.update / divisor, offer.model)
+    divisor *= counted / total if counted else 1.0
+    by = restore_update(factor @ released.updates / divisor, offer.model)
     models = {n: (w.to(torch.float64) + by[n]).to(w.dtype)[None] for n, w in offer.model.items()}
     nobody = Roster(np.zeros(1, np.int64), np.ones(1, np.bool_), np.ones(1), np.ones(1))
     reply = Replies(nobody, models, Appraisal.unknown(1), np.full(1, np.nan))
@@ -208,7 +226,7 @@ def smooth_loss(
 ) -> dict[str, Any]:
     """Return the smoothed F(w) and its weight after a release; the same where it had none."""
     privacy = job.get_privacy()
-    weight = float((roster.share * roster.importance * due).sum())
+    weight = float((roster.share * roster.importance * due)[roster.group == 0].sum())
     if math.isnan(released.loss) or weight == 0:
         return {"loss": own["loss"], "mass": own["mass"]}
     new, stays = read_loss(privacy, released.loss, weight), privacy.smoothing
@@ -250,12 +268,20 @@ def record_private_round(
     offer: Offer,
     roster: Roster,
     answers: Contributions,
+    counts: Bool,
     account: Account,
     pool: int,
 ) -> LedgerEntry:
-    """Return a round's rows of the ledger. Released are the round, eps, F(w) and the epsilons."""
+    """Return a round's rows of the ledger. Released are the round, eps, F(w) and the epsilons.
+
+    Args:
+        counts: True for clients whose group counts
+    """
     job, n, t = setup.job, len(roster), offer.round
     joined, failed = answers.decision.yes, answers.failed
+    admitted = joined & counts
+    reason = answers.decision.reason.astype(np.dtypes.StringDType())
+    reason[joined & ~counts] = UNLIKE_GROUP
     down = np.full(n, params.nbytes(offer.model) + 2 * SCALAR * job.method.refers)
     sends = joined | job.get_privacy().secure
     numbers = np.dtype(np.uint32).itemsize * job.count_numbers(offer.model)
@@ -271,10 +297,10 @@ def record_private_round(
         "joined": int(joined.sum()),
         "silent": int((~joined & ~failed).sum()),
         "failed": int(failed.sum()),
-        "admitted": int(joined.sum()),
-        "admitted_nonpriority": int((joined & ~roster.priority).sum()),
-        "refused": 0,
-        "skipped": answers.total is None,
+        "admitted": int(admitted.sum()),
+        "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
+        "refused": int((joined & ~counts).sum()),
+        "skipped": answers.sums is None,
         "steps": int(answers.steps.sum()),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
         "bytes_up": int(traffic.up.sum()) + traffic.others_up,
@@ -289,8 +315,8 @@ def record_private_round(
         "client": roster.clients,
         "priority": roster.priority,
         "joined": joined,
-        "admitted": joined,
-        "reason": answers.decision.reason.astype(np.dtypes.StringDType()),
+        "admitted": admitted,
+        "reason": reason,
         "weight": answers.weight,
         "claim": answers.claim,
         "loss": answers.appraisal.loss,

@@ -76,7 +76,8 @@ def select_pool(setup: Setup, t: int, present: Bool) -> Int64:
     """Return the clients that may be asked: those present, in warm-up only the objective's; with
     trust everyone where helpers can be witnesses, who do not count yet."""
     if t < setup.job.warmup:
-        who, witnesses = setup.population, setup.job.method.trust is not None
+        who = setup.population
+        witnesses = setup.job.method.trust is not None and not setup.job.protects_clients
         witnesses &= can_witness(int(present.sum()), int((present & who.priority).sum()))
         present = present & ((who.importance > 0) | witnesses)
     everyone = present is setup.population.takes_part

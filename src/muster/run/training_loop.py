@@ -102,10 +102,10 @@ def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
     server = initial_server_state(method, start, seen)
     if hasattr(method.weigh, "memory"):
         server = {**server, **method.weigh.memory(n)}
-    if method.trust is not None:
+    if method.trust is not None and not setup.job.protects_clients:
         server = {**server, **build_trust_state(n)}
     if setup.job.protects_clients:
-        server = {**server, **build_private_state(n)}
+        server = {**server, **build_private_state(setup.job, n, start)}
     memories = ClientStates.create(memory, setup.population.n) if memory else None
     return RunState(0, start, server, memories, seen)
 

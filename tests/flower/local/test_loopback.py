@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -30,14 +31,16 @@ from flower_setup import DATA
 from helpers import alive
 from muster.cli.main import main
 from muster.config.experiment import load
-from muster.flower.local.child_processes import program
+from muster.flower.local.child_processes import program, signal_all
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
 from muster.flower.terms import app_hash
 from muster.flower.transport.keys import CA, make_keys
 from muster.results import store
+from muster.run import contributors
 from muster.study.advice_store import load_advice
 
 ROOT = Path(__file__).parents[3]
+EXAMPLES = Path(muster.__file__).parent / "examples"
 
 TABLE = {
     "name": "loopback",
@@ -224,6 +227,87 @@ def test_a_private_federation_with_secure_sums_as_the_page_has_it(tmp_path):
     nodes = tmp_path / "runs" / "private" / "nodes"
     assert len(list(nodes.glob("*/*.joined"))) == 5
     assert len(list(nodes.glob("*/*.answered"))) == 3
+
+
+def signal_node(link, name, how):
+    """Send a signal to a node and to all that it started."""
+    own = link.processes[name].pid
+    signal_all([own, *descendants(own)], how)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("victim", [4, 1], ids=["a client", "a member"])
+def test_a_node_killed_between_the_exchanges_of_a_secure_sum(tmp_path, victim, monkeypatch):
+    """Client 3 is stopped in the middle of the first exchange, so that the second waits for it; the
+    victim, which has answered, is killed. A client stays dead, and its masked answer is in the sum
+    all the same; a member is started again, and answers the list by what it wrote down. Without
+    noise the model is the simulation's, in which a dead client adds nothing."""
+    table = tomllib.loads((EXAMPLES / "private.toml").read_text())
+    table["privacy"] = {
+        "kind": "gaussian",
+        "clip": 1.0,
+        "noise": 0.0,
+        "delta": 0.01,
+        "secure": True,
+    }
+    table |= {"rounds": 2, "dtype": "float64", "method": {"name": "fedavg"}, "evaluate_every": 0}
+    table["local"], table["network"]["timeout"] = {"steps": 5, "lr": 0.2, "batch_size": 8}, 60
+    chosen = load(table)
+    fed = chosen.federation(0)
+    name, said, when = f"client{victim}", [], {}
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        app = start_nodes(link, chosen, fed, tmp_path)
+        command = list(link.processes[name].args)
+
+        def strike():
+            wait_for(lambda: any("clients are in" in line for line in said), 300)
+            signal_node(link, "client3", signal.SIGSTOP)
+            wait_for(lambda: list((tmp_path / "nodes" / name).glob("*.joined")), 200)
+            time.sleep(10)  # its answer is on the way
+            assert not list((tmp_path / "nodes").glob("*/*.answered"))  # no second exchange yet
+            assert not list((tmp_path / "nodes" / "client3").glob("*.joined"))
+            link.stop(name, signal.SIGKILL)
+            signal_node(link, "client3", signal.SIGCONT)
+            if victim == 1:
+                link.start(name, command)
+            when["done"] = True
+
+        killer = threading.Thread(target=strike)
+        killer.start()
+        assert link.run(app, said.append) == 0
+        killer.join()
+    assert when["done"]
+    run = store.load(tmp_path)
+    assert run.rounds["releases"].to_list() == [1, 2]
+    assert run.facts["privacy"]["releases"] >= int((~run.rounds["skipped"]).sum())
+    assert not run.rounds["skipped"].any()
+    first = run.clients.filter((pl.col("round") == 1) & (pl.col("client") == victim))
+    assert first["joined"].to_list() == [True]  # what it sent before it died counts
+    if victim == 4:
+        assert run.rounds["failed"].to_list() == [0, 1]
+        silence(monkeypatch, victim, t=1)
+    for layer, weights in simulated(chosen, fed).weights.items():
+        np.testing.assert_array_equal(run.weights[layer], weights)
+
+
+def silence(monkeypatch, client, t):
+    """Let a client of the simulation add nothing in a round."""
+    real = contributors.encode
+
+    def contribute(self, offer, roster, *rest):
+        quiet = np.flatnonzero(roster.clients == client) if offer.round == t else []
+        monkeypatch.setattr(
+            contributors,
+            "encode",
+            lambda values, *how: np.where(
+                np.isin(np.arange(len(values)), quiet)[:, None], np.uint32(0), real(values, *how)
+            ),
+        )
+        return own(self, offer, roster, *rest)
+
+    own = contributors.LocalContributors.contribute
+    monkeypatch.setattr(contributors.LocalContributors, "contribute", contribute)
 
 
 @pytest.mark.slow

@@ -180,7 +180,8 @@ class Node:
             return report, None
         state.put_count(GIVEN, given + 1)
         state.put_memory(offer.round + 1, answers.state)
-        return report, {CONTRIBUTION: torch.from_numpy(answers.total)}
+        assert answers.sums is not None, "a sum that is not secure always comes about"
+        return report, {CONTRIBUTION: torch.from_numpy(answers.sums[0])}
 
     def contribute_securely(self, offer: Offer, role: ClientRole, state: ClientState) -> Vectors:
         """Return its contribution to a secure sum; 0 where it abstains, which nobody can see."""

@@ -153,7 +153,7 @@ class Messenger:
             carried, contents, expected = {}, {}, {}
             for role in waiting:
                 k = role.client
-                expected[k] = self._expect_reply(kind, offer, role)
+                expected[k] = self._expect_reply(kind, offer, role, more or {})
                 if k in nodes:
                     model = carry_all or self.held.get(k) != offer.round
                     content = write_offer(packed, role, self.experiment, model, name)
@@ -185,7 +185,9 @@ class Messenger:
             waiting = again
         return replies
 
-    def _expect_reply(self, kind: str, offer: Offer, role: ClientRole) -> ExpectedReply:
+    def _expect_reply(
+        self, kind: str, offer: Offer, role: ClientRole, more: Records
+    ) -> ExpectedReply:
         """Return what a sound reply to this request consists of."""
         k, figures = role.client, figure_names(self.job.scoring.names)
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
@@ -196,7 +198,7 @@ class Messenger:
         if kind not in (MessageType.TRAIN, FETCH, UNMASK):
             return ExpectedReply(*common, figures=figures)
         if self.job.protects_clients:
-            return expect_vector(ExpectedReply(*common), self.job.count_numbers(offer.model), kind)
+            return expect_vector(ExpectedReply(*common), self.job.count_numbers(offer.model), more)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         if kind == FETCH:
             return ExpectedReply(*common, shapes, {}, 0, figures)

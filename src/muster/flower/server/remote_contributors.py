@@ -16,7 +16,7 @@ from flwr.app import MessageType
 from ...base.arrays import Int64
 from ...base.params import State
 from ...privacy.contributions import CONTRIBUTION, Contributions
-from ...privacy.fixed_point import Vectors, add, centre
+from ...privacy.fixed_point import Vectors, centre
 from ...protocol import Appraisal, Decision, Offer, Roster
 from ...run.evaluation_cache import EvaluationCache
 from ..transport.sum_wire import UNMASK
@@ -45,7 +45,8 @@ class RemoteContributors:
         asked, n = roster.clients, len(roster)
         replies = self.messenger.ask(MessageType.TRAIN, offer, self._contributors(roster, memory))
         received = [replies[int(k)] for k in asked]
-        total = np.zeros(self.messenger.job.count_numbers(offer.model), np.uint32)
+        groups = int(roster.group.max(initial=0)) + 1
+        sums = np.zeros((groups, self.messenger.job.count_numbers(offer.model)), np.uint32)
         yes = np.zeros(n, np.bool_)
         reason = np.array([r.why or "abstained" for r in received], np.dtypes.StringDType())
         for i, r in enumerate(received):
@@ -54,8 +55,9 @@ class RemoteContributors:
             vector = r.model[CONTRIBUTION].numpy()
             yes[i] = is_within_clip(vector, roster.share[i] * self.messenger.job.scale(offer))
             reason[i] = "contributed" if yes[i] else "malformed: longer than the clip"
-            total = add(np.stack([total, vector])) if yes[i] else total
-        return self._record_contributions(offer, roster, total, Decision(yes, reason), received)
+            if yes[i]:
+                sums[roster.group[i]] += vector
+        return self._record_contributions(offer, roster, sums, Decision(yes, reason), received)
 
     def contribute_securely(
         self,
@@ -86,14 +88,15 @@ class RemoteContributors:
             ask_some,
             charge,
             log,
+            dict(zip(roster.clients.tolist(), roster.group.tolist(), strict=True)),
         )
         inside = [] if done is None else done.clients
         yes = np.isin(roster.clients, inside)
         received = [replies[int(k)] for k in roster.clients]
         why = [r.why or ("answered" if yes[i] else "no sum") for i, r in enumerate(received)]
         decision = Decision(yes, np.array(why, np.dtypes.StringDType()))
-        total = None if done is None else done.total
-        return self._record_contributions(offer, roster, total, decision, received)
+        sums = None if done is None else done.sums
+        return self._record_contributions(offer, roster, sums, decision, received)
 
     def _contributors(self, roster: Roster, memory: State) -> list[ClientRole]:
         counted = get_counted(memory, len(roster))
@@ -106,7 +109,7 @@ class RemoteContributors:
         self,
         offer: Offer,
         roster: Roster,
-        total: Vectors | None,
+        sums: Vectors | None,
         decision: Decision,
         received: Sequence[Reply],
     ) -> Contributions:
@@ -114,7 +117,7 @@ class RemoteContributors:
         n, yes = len(roster), decision.yes
         unknown = np.full(n, np.nan)
         return Contributions(
-            total,
+            sums,
             decision,
             Appraisal.unknown(n),
             np.where(yes, unknown, 0.0),

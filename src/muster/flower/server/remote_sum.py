@@ -53,12 +53,14 @@ class RemoteSum:
         ask_some: AskSome,
         charge: Callable[[], None],
         say: Callable[[str], None],
+        group_of: Mapping[int, int],
     ) -> tuple[SecureSum | None, dict[int, Reply]]:
-        """Return the sum, if one came about, and everyone's last reply.
+        """Return the sums, if they came about, and everyone's last reply.
 
         Args:
             ask_everyone: sends the offer with more records, and returns the replies
             ask_some: does so to these members of the committee, with the request to unmask
+            group_of: the group of each client
         """
         replies: dict[int, Reply] = {}
 
@@ -80,7 +82,8 @@ class RemoteSum:
             return given
 
         tries = self.attempts(offer)
-        return sum_securely(self.committee, tries, ask_joiners, ask_members, charge, say), replies
+        done = sum_securely(self.committee, tries, ask_joiners, ask_members, charge, say, group_of)
+        return done, replies
 
     def attempts(self, offer: Offer) -> Iterator[Attempt]:
         """Yield attempts at a round's sum, each newer than any before."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...privacy.committee import JoinerRecord
+from ...privacy.committee import JoinerRecord, count_groups
 from ...privacy.contributions import CONTRIBUTION
 from ...privacy.masks import KEY, SIGNATURE, Attempt
 from .wire import ExpectedReply, Reply
@@ -24,10 +24,11 @@ def hash_run(seed: int, experiment: str, transform: str) -> bytes:
     return hashlib.sha256(f"{seed} {transform} {experiment}".encode()).digest()
 
 
-def expect_vector(common: ExpectedReply, size: int, kind: str) -> ExpectedReply:
-    """Return the properties of a sound reply: a masked vector or, of a member, one for the one
-    group of the list."""
-    shape: tuple[int, ...] = (1, size) if kind == UNMASK else (size,)
+def expect_vector(common: ExpectedReply, size: int, more: Mapping[str, Any]) -> ExpectedReply:
+    """Return the properties of a sound reply: a masked vector or, to a request with a list, one for
+    each of its groups."""
+    listed = more[SUM].get(LIST) if SUM in more else None
+    shape: tuple[int, ...] = (size,) if listed is None else (count_groups(listed), size)
     form = {CONTRIBUTION: shape}
     return replace(common, dtype=torch.uint32, precision="exact", shapes=form, figures=())
 
