@@ -198,7 +198,7 @@ def test_a_client_of_three_rows_does_not_keep_the_others_from_advice():
     assert all(advice[name].ways for name in "12")
 
 
-def test_what_is_said_of_the_data_is_not_said_again_for_every_seed(recwarn):
+def test_a_warning_about_the_data_is_given_once_for_all_seeds(recwarn):
     draw = np.random.default_rng(0)
     pairs = [(draw.normal(size=(20, 2)), np.arange(20) % 2 * k) for k in (0, 1)]
     with pytest.warns(muster.MusterWarning, match="hold a single class"):

@@ -47,8 +47,9 @@ def feature_sizes(fed: Federation) -> Float64:
     total = int(fed.train.offsets[-1])
     at = np.unique(np.linspace(0, total - 1, min(total, LOOK_AT)).astype(np.int64))
     rows = torch.from_numpy(fed.train.base(at))
-    squares = sum(x[some].flatten(1).double().pow_(2).sum(0) for some in rows.split(TOGETHER))
-    assert isinstance(squares, torch.Tensor), "there are rows"
+    squares = torch.zeros(x[:1].flatten(1).shape[1], dtype=torch.float64)
+    for start in range(0, len(rows), TOGETHER):
+        squares += x[rows[start : start + TOGETHER]].flatten(1).double().pow_(2).sum(0)
     return np.sqrt(squares.numpy() / len(rows))
 
 
