@@ -103,10 +103,14 @@ def by_name(node):
     return found if found.split(".")[0] == "muster" else None
 
 
+@cache
+def parse(module):
+    return ast.parse(MODULES[module].read_text())
+
+
 def imports(module):
     """(target, whether it is imported inside a function) of every import of muster's."""
-    tree = ast.parse(MODULES[module].read_text())
-    for node in tree.body:
+    for node in parse(module).body:
         for inner in ast.walk(node):
             if isinstance(inner, (ast.Import, ast.ImportFrom)):
                 late = inner is not node and not isinstance(node, ast.If)
@@ -116,11 +120,7 @@ def imports(module):
 
 def named(module):
     """The modules of muster that are loaded by their name, when they are first used."""
-    return {
-        target
-        for node in ast.walk(ast.parse(MODULES[module].read_text()))
-        if (target := by_name(node))
-    }
+    return {target for node in ast.walk(parse(module)) if (target := by_name(node))}
 
 
 @cache
