@@ -278,7 +278,9 @@ def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
     scale = torch.tensor([[0.25] * 4 + [0.0] * 3, [1 / 7] * 7] + [[0.2] * 5 + [0.0] * 2] * 3)
     x, y = torch.randn(5, 7, width).double(), torch.randint(classes, (5, 7))
     counts = np.array([4, 7, 5, 5, 5])
-    batch = StackedBatch(engine, x, y, scale.double(), counts, engine.code(y[None])[0])
+    scale = scale.double()
+    (flat,) = engine.flatten(x[None], y[None], scale[None])
+    batch = StackedBatch(engine, x, y, scale, counts, flat)
     assert engine.fused is not None
     fused = batch(stack)
     engine.fused = None

@@ -151,7 +151,7 @@ def test_whatever_one_row_is_the_sum_changes_by_no_more_than_the_clip(seed, clip
         weight = torch.tensor([counts, [1.0] * 7])
         if how == "layers":
             labels = nn.functional.one_hot(y, 3).transpose(1, 2).float()
-            sums.append(sum_layers(stack, ["1.", "3."], rows, labels, weight, clip))
+            sums.append(sum_layers(stack, ["1.", "3."], rows.transpose(1, 2), labels, weight, clip))
             continue
 
         def loss(w, a, b):
