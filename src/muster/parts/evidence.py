@@ -40,6 +40,7 @@ from .tracks import FOLDS, VALIDATION, cut
 from .weigh import Weigh
 
 MOST_CLIENTS = 2_000  # whose pairs' products are kept: 5 tables of 32 MB
+EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
 RIDGE = 1e-8  # of the mean squared distance: the problem stays definite where replies coincide
 
 
@@ -127,15 +128,17 @@ def spread_weights(base: Float64, helpers: Bool, a: Float64) -> Float64:
 @part(Weigh, "stein")
 @dataclass(frozen=True)
 class Stein:
-    """Weights that minimise Stein's unbiased estimate of the step's risk; nothing to set.
+    """Weights that minimise Stein's unbiased estimate of the steps' risk; nothing to set.
 
     `m_P + sum_j a_j d_j` with a from `minimise(G, c)`, where `c_j = v - b_j v_j`: `v = sum_k b_k^2
     v_k` is the variance of m_P, from the spread v_k that each client of the objective claims, and
-    b_k its weight in m_P (0 for a helper outside the objective, so that `c_j = v`). At the optimum
-    `a'Ga <= v`: whatever helpers send, the step moves by at most one standard error of the
-    objective's own update.
+    b_k its weight in m_P (0 for a helper outside the objective, so that `c_j = v`). G and c are
+    sums over the rounds: one round's distances are from one noisy m_P, and a mixture chosen by them
+    alone follows its noise. The pull of one round is at most `a'Ga <= v` of that round: whatever
+    helpers send, the step moves by at most one standard error of the objective's own update.
 
-    Without a reply of the objective nothing can be compared, and nobody counts.
+    Without a reply of the objective nothing can be compared, and nobody counts. Of more than
+    `MOST_CLIENTS` clients no sums are kept, and each round speaks for itself.
     """
 
     at_once: ClassVar[bool] = True  # a weight depends on all replies: they cannot be streamed
@@ -143,12 +146,40 @@ class Stein:
     needs_spread: ClassVar[bool] = True
     refuses: ClassVar[str] = "no evidence that it helps"  # the reason where a weight is 0
 
+    def memory(self, clients: int) -> State:
+        """Return the server's state before the first round: no evidence."""
+        if clients > MOST_CLIENTS:
+            return {}
+        shapes = {"gram": (clients, clients), "gain": (clients,)}
+        shapes |= {f"round_{name}": shape for name, shape in shapes.items()}  # of the last alone
+        return {EVIDENCE: {n: torch.zeros(s, dtype=torch.float64) for n, s in shapes.items()}}
+
+    def learn(self, replies: Replies, extent: Float64, server: State) -> State:
+        """Return the server's evidence with a round's replies added to it."""
+        base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
+        if EVIDENCE not in server or not base.any() or not helpers.any():
+            return {}
+        at, gram, gain = replies.roster.clients[helpers], *compare_by_spread(replies, base, helpers)
+        places = {"gram": np.ix_(at, at), "gain": at}
+        sums = {name: t.cpu().clone() for name, t in server[EVIDENCE].items()}
+        for name, new in (("gram", gram), ("gain", gain)):
+            sums[f"round_{name}"].zero_().numpy()[places[name]] = new
+            sums[name] += sums[f"round_{name}"]
+        return {EVIDENCE: sums}
+
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
         if not base.any() or not helpers.any():
             return base
-        gram, gain = compare_by_spread(replies, base, helpers)
-        return spread_weights(base, helpers, minimise(gram, gain))
+        if EVIDENCE not in server:
+            gram, gain = compare_by_spread(replies, base, helpers)
+            return spread_weights(base, helpers, minimise(gram, gain))
+        at = replies.roster.clients[helpers]
+        tables = {name: t.cpu().numpy() for name, t in server[EVIDENCE].items()}
+        a = minimise(tables["gram"][np.ix_(at, at)], tables["gain"][at])
+        pull = float(a @ tables["round_gram"][np.ix_(at, at)] @ a)
+        most = max(0.0, float(tables["round_gain"][at].max()))
+        return spread_weights(base, helpers, a * np.sqrt(most / pull) if pull > most else a)
 
 
 def compare_by_spread(replies: Replies, base: Float64, helpers: Bool) -> tuple[Float64, Float64]:
@@ -264,9 +295,6 @@ def choose_freedom(gram: Float64, gain: Float64, share: Float64) -> str:
             a = solve(freedom, whole - g, total - c, share)
             risk[freedom] += float(a @ g @ a - 2 * c @ a)
     return min(FREEDOMS, key=risk.__getitem__)
-
-
-EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
 
 
 @part(Weigh, "crossfit")

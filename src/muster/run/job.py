@@ -26,7 +26,7 @@ from ..federation import Federation
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec, as_module
-from ..parts.defences.trust import WITNESS_ROUNDS, WITNESSES
+from ..parts.defences.trust import WITNESSES
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
@@ -209,10 +209,10 @@ class Job:
         return self.method.eps(t, self.rounds)
 
     def needs_witnesses(self, offer: Offer) -> bool:
-        """Return True if helpers are asked to train whatever their loss, so that `trust` can tell
-        from their replies which priority clients lie: in warm-up and in every tenth round."""
+        """Return True in warm-up with `trust`: there helpers train whatever their loss, so that
+        their replies tell which priority clients lie."""
         enough = self.method.trust is not None and offer.population >= WITNESSES
-        return enough and (offer.round < self.warmup or offer.round % WITNESS_ROUNDS == 0)
+        return enough and offer.round < self.warmup
 
     def get_privacy(self) -> Gaussian:
         """Return the privacy of a private run."""

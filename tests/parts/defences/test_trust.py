@@ -404,7 +404,7 @@ def test_witnesses_do_not_overrule_half_of_the_priority_clients_and_few_are_none
     assert score.tolist() == known.tolist()
 
 
-def test_helpers_are_heard_in_warmup_and_every_tenth_round_and_count_by_the_band_alone():
+def test_helpers_are_heard_in_warmup_whatever_their_loss_and_do_not_count_there():
     """FedALIGN's helpers are silent where the model does not suit them: a liar's kind above all."""
     some = muster.data.digits(24, 3, seed=3)
     local = muster.Local(steps=1, batch_size=8, lr=0.1)
@@ -419,11 +419,9 @@ def test_helpers_are_heard_in_warmup_and_every_tenth_round_and_count_by_the_band
         trust: rows.filter("joined").group_by("round").len().sort("round").rows()
         for trust, rows in runs.items()
     }
-    assert [row for row in joined[True] if row[1] == 21] == [(1, 21), (2, 21), (11, 21)]
-    assert all(many < 21 for _, many in joined[False])
-    counted = runs[True].filter("admitted")
-    assert set(counted["round"]) <= set(runs[True].filter(pl.col("round") > 2)["round"])
-    assert len(counted) < 21, "heard, and not admitted for it"
+    assert joined[True][:2] == [(1, 21), (2, 21)]
+    assert all(many < 21 for _, many in joined[True][2:] + joined[False])
+    assert runs[True].filter("admitted")["round"].min() in (None, 3)
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ turned     a priority client is refused for a round if all replies, helpers' inc
            against it as clients usually are like their nearest. Witnesses do not decide what the
            priority clients want: where they speak against half of P or more, nobody is refused.
            Witnesses must be of all kinds, also of those that the model does not suit: where
-           helpers decide by their loss whether they train, all of them are asked to in warm-up and
-           in every tenth round, and only these rounds' replies speak. In between, and with fewer
-           than 20 replies, the rounds before decide, by majority.
+           helpers decide by their loss whether they train, all of them are asked to in warm-up,
+           and only these rounds' replies speak. After it, and with fewer than 20 replies, the
+           rounds that spoke decide, by majority.
 worth      the priority clients appraise the model that would come of P alone, w_P, and those with
            all that are left of the others, with three quarters, half and a quarter of them, the
            likest first: one extra exchange. Counted is the largest group G with
@@ -79,7 +79,6 @@ from .geometry import bound_updates, directions, gradient_names, statistic_names
 
 MOST_EFFECT = 10.0  # an effect counts for no more than this many median ones
 WITNESSES = 20  # replies, of which a tenth is two: with fewer nobody is newly called turned
-WITNESS_ROUNDS = 10  # in every tenth round helpers reply, aligned or not
 CROWD, CROWDS = 3, 3  # replies that make a crowd, and crowds that are tried out
 MOST_TRIED = 60  # replies tried out in a round: as many models travel
 ABSURD = "update absurdly long"
@@ -217,9 +216,9 @@ class Audit:
     def find_turned(
         self, offer: Offer, replies: Replies, score: Float64, heard: bool = True
     ) -> tuple[Bool, Float64]:
-        """Return which priority clients' updates are turned round, and their new scores: how often
-        they were and how often not, the last rounds counting most. With too few witnesses scores
-        stay, and speak for this round.
+        """Return which priority clients' updates are turned round, and their new scores: in how
+        many rounds more they were than not. With too few witnesses scores stay, and speak for this
+        round.
 
         Args:
             score: of each reply's client in the rounds before
@@ -232,7 +231,7 @@ class Audit:
             near, far = mean_tenths((unit @ unit.T).cpu().numpy())
             usual = max(0.0, float(np.median(near)))
             now = (near < self.near * usual) & (far <= -self.far * usual)
-            score = np.where(roster.priority, self.recall * score + np.where(now, 1.0, -1.0), 0.0)
+            score = np.where(roster.priority, score + np.where(now, 1.0, -1.0), 0.0)
             turned = roster.priority & now
         else:
             turned = roster.priority & (score > 0)
