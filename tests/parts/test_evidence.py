@@ -153,6 +153,14 @@ def test_nobody_saves_up_trust_to_spend_it_in_one_round(seed, n, far):
     assert ((w @ last - last[0]) ** 2).sum() <= v * (1 + 1e-4) + 1e-9
 
 
+def test_one_absurd_reply_ends_the_help_of_no_other():
+    """Helper 2 sends once what is a million times too long: helper 1 counts as if it had not."""
+    honest = ([[0.0], [2.0], [2.0]], [1.0, 0.0, 0.0])
+    absurd = ([[0.0], [2.0], [-2e6]], [1.0, 0.0, 0.0])
+    got = weights_over_rounds([honest, absurd, honest], [True, False, False])
+    assert got == pytest.approx([0.75, 0.25, 0.0], abs=1e-6)
+
+
 def test_a_mixture_by_many_rounds_follows_the_noise_of_one_less():
     """Helpers of the same truth, noise drawn in every round: the true risk of the weights in a new
     round is lower by sums than by the last round alone."""

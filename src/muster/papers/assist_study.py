@@ -262,6 +262,10 @@ OTHERS = {
     "emnist": "EMNIST, softmax",
     "emnist-shards": "EMNIST, 24 shards, softmax",
     "digits-auto": "digits, 20 rows, softmax",
+    "fmnist-one-priority": "FMNIST, softmax, one priority client",
+    "fmnist-five-priority": "FMNIST, softmax, five priority clients",
+    "fmnist-shards": "FMNIST, softmax, 2 shards",
+    "synth": "SYNTH, softmax",
 }
 
 
@@ -279,6 +283,21 @@ def other_table(frame: pl.DataFrame) -> str:
             gains = [format_points(points(some, method, ALONE)) for method in methods]
             lines.append([name, str(some["seed"].n_unique()), f"{100 * base:.1f}", *gains])
     return markdown(["", "seeds", "alone", *methods], lines)
+
+
+SKETCH = "assist, sketch"
+
+
+def sketch_table(frame: pl.DataFrame) -> str:
+    """Return the gain over training alone without and with sketches, and the bytes they save."""
+    here, lines = last_rounds(frame.filter(pl.col("panel") == "fmnist-sketch")), list[list[str]]()
+    for (value,), some in here.sort(KEY_ALPHA).group_by(KEY_ALPHA, maintain_order=True):
+        gains = [format_points(points(some, method, ALONE)) for method in (RULE, SKETCH)]
+        up = [
+            some.filter(pl.col("method") == m)["bytes_up"].to_numpy().mean() for m in (SKETCH, RULE)
+        ]
+        lines.append([f"{value:g}", *gains, f"{up[0] / up[1]:.2f} x"])
+    return markdown(["alpha", RULE, SKETCH, "bytes up"], lines)
 
 
 PERSONAL = (
@@ -315,6 +334,7 @@ def assist_page(page: str, frame: pl.DataFrame | None) -> str:
             "others": other_table(frame),
             "rows": cell_table(frame, "fmnist-rows", [RULE, EVERYONE, "FedALIGN .2"]),
             "personal": personal_table(frame),
+            "sketch": sketch_table(frame),
         }
     return fill(page, tables)
 

@@ -41,6 +41,7 @@ from .weigh import Weigh
 
 MOST_CLIENTS = 2_000  # whose pairs' products are kept: 5 tables of 32 MB
 EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
+FAR = 1e9  # squared distance, in gains, from which on a reply counts nothing: less than 1e-9
 RIDGE = 1e-8  # of the mean squared distance: the problem stays definite where replies coincide
 
 
@@ -61,9 +62,14 @@ def minimise(gram: Float64, gain: Float64) -> Float64:
     [0.25]
     """
     n = len(gain)
-    scale = float(np.trace(gram)) / max(n, 1)
     if not (gain > 0).any():
         return np.zeros(n)
+    near = np.diag(gram) <= FAR * gain.max()
+    if not near.all():
+        some = np.zeros(n)
+        some[near] = minimise(gram[np.ix_(near, near)], gain[near])
+        return some
+    scale = float(np.trace(gram)) / n
     if not scale > 0:  # everyone's reply is m_P: any weights give the same step
         return np.where(gain > 0, 1.0, 0.0) / np.count_nonzero(gain > 0)
     # In units in which distances are around 1: nothing overflows, however far a reply is away.
