@@ -47,7 +47,7 @@ SEEDS = 3  # of the tables
 # Seeds that goals are judged on, with helpers and where everyone is a priority client: the rules
 # were chosen on seeds 0 to 7, and the memory of similarity on 24 to 43.
 FRESH = {False: range(100, 110), True: range(120, 130)}
-LYING_SEEDS = range(403, 408)  # the check of priority clients was chosen on seeds 300 to 322
+LYING_SEEDS = range(403, 406)  # the check of priority clients was chosen on seeds 300 to 322
 WORST = (0.2, 0.4)
 NEW = ("drift", "drift, second half", "minority", "edge case", "sleepers")  # also for assist
 CROSSFIT = "assist, crossfit"

@@ -123,7 +123,8 @@ def test_whatever_helpers_send_the_step_moves_at_most_one_standard_error(seed, n
 
 def weights_over_rounds(rounds, priority):
     """The weights of the last of some rounds, each of models and claims, from the sums of all."""
-    rule, server, ones = Stein(), Stein().memory(len(priority)), np.ones(len(priority))
+    rule, ones = Stein(pooled=True), np.ones(len(priority))
+    server = rule.memory(len(priority))
     for models, claim in rounds:
         got = replies(models, priority, claim)
         server = server | rule.learn(got, ones, server)
@@ -178,13 +179,15 @@ def test_a_mixture_by_many_rounds_follows_the_noise_of_one_less():
     assert sums.mean() < 0.8 * one.mean()
 
 
-def test_of_too_many_clients_no_sums_are_kept():
-    assert not Stein().memory(MOST_CLIENTS + 1)
+def test_sums_are_kept_where_asked_for_and_not_of_too_many_clients():
+    rule = Stein(pooled=True)
+    assert not Stein().memory(2)
+    assert not rule.memory(MOST_CLIENTS + 1)
     got, ones = replies([[0.0], [2.0]], [True, False], [1.0, 0.0]), np.ones(2)
-    assert not Stein().learn(got, ones, {})
-    kept = Stein().memory(2)
+    assert not rule.learn(got, ones, {})
+    kept = rule.memory(2)
     nobody = replies([[0.0], [2.0]], [False, False], [1.0, 0.0])
-    assert not Stein().learn(nobody, ones, kept), "a round without the objective is no evidence"
+    assert not rule.learn(nobody, ones, kept), "a round without the objective is no evidence"
     assert set(kept[EVIDENCE]) == {"gram", "gain", "round_gram", "round_gain"}
 
 

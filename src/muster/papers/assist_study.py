@@ -285,19 +285,19 @@ def other_table(frame: pl.DataFrame) -> str:
     return markdown(["", "seeds", "alone", *methods], lines)
 
 
-SKETCH = "assist, sketch"
+VARIANTS = ("assist, pooled", "assist, sketch")
 
 
-def sketch_table(frame: pl.DataFrame) -> str:
-    """Return the gain over training alone without and with sketches, and the bytes they save."""
-    here, lines = last_rounds(frame.filter(pl.col("panel") == "fmnist-sketch")), list[list[str]]()
+def variant_table(frame: pl.DataFrame) -> str:
+    """Return the gain over training alone of variants of the rule, and their bytes over its."""
+    methods = (RULE, *VARIANTS, EVERYONE)
+    here, lines = last_rounds(frame.filter(pl.col("panel") == "fmnist-variants")), []
     for (value,), some in here.sort(KEY_ALPHA).group_by(KEY_ALPHA, maintain_order=True):
-        gains = [format_points(points(some, method, ALONE)) for method in (RULE, SKETCH)]
-        up = [
-            some.filter(pl.col("method") == m)["bytes_up"].to_numpy().mean() for m in (SKETCH, RULE)
-        ]
-        lines.append([f"{value:g}", *gains, f"{up[0] / up[1]:.2f} x"])
-    return markdown(["alpha", RULE, SKETCH, "bytes up"], lines)
+        gains = [format_points(points(some, method, ALONE)) for method in methods]
+        up = {m: some.filter(pl.col("method") == m)["bytes_up"].to_numpy().mean() for m in methods}
+        ratios = [f"{up[name] / up[RULE]:.2f} x" for name in VARIANTS]
+        lines.append([f"{value:g}", *gains, *ratios])
+    return markdown(["alpha", *methods, *(f"bytes up, {name}" for name in VARIANTS)], lines)
 
 
 PERSONAL = (
@@ -334,7 +334,7 @@ def assist_page(page: str, frame: pl.DataFrame | None) -> str:
             "others": other_table(frame),
             "rows": cell_table(frame, "fmnist-rows", [RULE, EVERYONE, "FedALIGN .2"]),
             "personal": personal_table(frame),
-            "sketch": sketch_table(frame),
+            "variants": variant_table(frame),
         }
     return fill(page, tables)
 

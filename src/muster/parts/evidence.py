@@ -134,19 +134,23 @@ def spread_weights(base: Float64, helpers: Bool, a: Float64) -> Float64:
 @part(Weigh, "stein")
 @dataclass(frozen=True)
 class Stein:
-    """Weights that minimise Stein's unbiased estimate of the steps' risk; nothing to set.
+    """Weights that minimise Stein's unbiased estimate of the step's risk; nothing to set.
 
     `m_P + sum_j a_j d_j` with a from `minimise(G, c)`, where `c_j = v - b_j v_j`: `v = sum_k b_k^2
     v_k` is the variance of m_P, from the spread v_k that each client of the objective claims, and
-    b_k its weight in m_P (0 for a helper outside the objective, so that `c_j = v`). G and c are
-    sums over the rounds: one round's distances are from one noisy m_P, and a mixture chosen by them
-    alone follows its noise. The pull of one round is at most `a'Ga <= v` of that round: whatever
-    helpers send, the step moves by at most one standard error of the objective's own update.
+    b_k its weight in m_P (0 for a helper outside the objective, so that `c_j = v`). At the optimum
+    `a'Ga <= v`: whatever helpers send, the step moves by at most one standard error of the
+    objective's own update.
 
-    Without a reply of the objective nothing can be compared, and nobody counts. Of more than
-    `MOST_CLIENTS` clients no sums are kept, and each round speaks for itself.
+    Without a reply of the objective nothing can be compared, and nobody counts.
+
+    Attributes:
+        pooled: take G and c as sums over the rounds. One round's distances are from one noisy m_P,
+            and a mixture chosen by them alone follows its noise. The pull of a round is still at
+            most `a'Ga <= v` of that round. Of more than `MOST_CLIENTS` clients no sums are kept.
     """
 
+    pooled: bool = False
     at_once: ClassVar[bool] = True  # a weight depends on all replies: they cannot be streamed
     bounded: ClassVar[bool] = True  # whatever helpers send, the step stays close to m_P
     needs_spread: ClassVar[bool] = True
@@ -154,7 +158,7 @@ class Stein:
 
     def memory(self, clients: int) -> State:
         """Return the server's state before the first round: no evidence."""
-        if clients > MOST_CLIENTS:
+        if not self.pooled or clients > MOST_CLIENTS:
             return {}
         shapes = {"gram": (clients, clients), "gain": (clients,)}
         shapes |= {f"round_{name}": shape for name, shape in shapes.items()}  # of the last alone
@@ -166,11 +170,11 @@ class Stein:
         if EVIDENCE not in server or not base.any() or not helpers.any():
             return {}
         at, gram, gain = replies.roster.clients[helpers], *compare_by_spread(replies, base, helpers)
-        places = {"gram": np.ix_(at, at), "gain": at}
-        sums = {name: t.cpu().clone() for name, t in server[EVIDENCE].items()}
-        for name, new in (("gram", gram), ("gain", gain)):
-            sums[f"round_{name}"].zero_().numpy()[places[name]] = new
-            sums[name] += sums[f"round_{name}"]
+        sums: Params = {}
+        for name, place, found in (("gram", np.ix_(at, at), gram), ("gain", at, gain)):
+            last = torch.zeros(server[EVIDENCE][name].shape, dtype=torch.float64)
+            last.numpy()[place] = found
+            sums[f"round_{name}"], sums[name] = last, server[EVIDENCE][name].cpu() + last
         return {EVIDENCE: sums}
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
