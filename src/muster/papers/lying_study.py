@@ -140,7 +140,12 @@ def list_cells(seeds: Iterable[int]) -> list[LyingCell]:
 def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the table: points of the honest against training alone without the liar, the mean over
     them and the worst of them, means over seeds."""
-    frame = pl.DataFrame(list(rows))
+    places = [list(RULES), list(LIES)]
+
+    def place(row: Mapping[str, Any]) -> tuple[int, ...]:
+        return row["priority"], *(at.index(row[k]) for at, k in zip(places, KEYS[1:3], strict=True))
+
+    frame = pl.DataFrame(sorted(rows, key=place))
     lines = [
         "| priority clients | rule | lie | honest ones, mean | the worst | liar refused | seeds |",
         "|---|---|---|---|---|---|---|",
