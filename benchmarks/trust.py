@@ -293,8 +293,8 @@ def backdoors(frame: pl.DataFrame) -> str:
             if any(value is not None for value in found):
                 cells = ["" if v is None else f"{100 * v:.0f} %" for v in found]
                 # Without liars only the mark's rate was measured.
-                alone = f"{100 * select(half, rule)['fooled'].mean():.0f} %"
-                alone = "" if attack == "edge case" else alone
+                rate = None if attack == "edge case" else select(half, rule)["fooled"].mean()
+                alone = "" if rate is None else f"{100 * rate:.0f} %"
                 lines.append(f"| {rule} | {alone} | {attack} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
