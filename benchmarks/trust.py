@@ -47,7 +47,7 @@ SEEDS = 3  # of the tables
 # Seeds that goals are judged on, with helpers and where everyone is a priority client: the rules
 # were chosen on seeds 0 to 7, and the memory of similarity on 24 to 43.
 FRESH = {False: range(100, 110), True: range(120, 130)}
-LYING_SEEDS = range(400, 403)  # the check of priority clients was chosen on seeds 300 to 307
+LYING_SEEDS = range(403, 406)  # the check of priority clients was chosen on seeds 300 to 322
 WORST = (0.2, 0.4)
 NEW = ("drift", "drift, second half", "minority", "edge case", "sleepers")  # also for assist
 CROSSFIT = "assist, crossfit"
@@ -293,8 +293,8 @@ def backdoors(frame: pl.DataFrame) -> str:
             if any(value is not None for value in found):
                 cells = ["" if v is None else f"{100 * v:.0f} %" for v in found]
                 # Without liars only the mark's rate was measured.
-                alone = f"{100 * select(half, rule)['fooled'].mean():.0f} %"
-                alone = "" if attack == "edge case" else alone
+                rate = None if attack == "edge case" else select(half, rule)["fooled"].mean()
+                alone = "" if rate is None else f"{100 * rate:.0f} %"
                 lines.append(f"| {rule} | {alone} | {attack} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -306,7 +306,7 @@ def tables() -> dict[str, str]:
     everyone = frame.filter("everyone", pl.col("seed").is_in(finished_seeds(frame, True)))
     return {
         "goals": goals(frame),
-        "lies": lying_study.markdown(pl.read_parquet(LIES).sort(*lying_study.KEYS[:1]).to_dicts()),
+        "lies": lying_study.markdown(pl.read_parquet(LIES).to_dicts()),
         "audit": audit(frame),
         "backdoors": backdoors(frame),
         "everyone": markdown(make_table(everyone.to_dicts())) if len(everyone) else "",

@@ -14,6 +14,7 @@ from muster.papers.assist_study import (
     other_table,
     personal_table,
     points,
+    variant_table,
 )
 
 
@@ -110,6 +111,33 @@ def test_personal_models_are_compared_with_the_one_trained_alone():
     assert line.startswith("| 0.1 | 50.5 | **+10.0 ± 0.0** |  |  | ")
     assert "+39.5" in line, "its own model, not the one it shares"
     assert "+24.5" in line.split("|")[-2]
+
+
+def test_panels_of_networks_are_divided_by_what_they_sweep():
+    shards = "data.partition.of.per_client"
+    rows = [
+        row
+        for many, gain in ((2, 0.6), (10, 0.7))
+        for row in panel("fmnist-cnn", {"alone": 0.5, "assist": gain}, **{shards: many})
+    ]
+    lines = other_table(pl.DataFrame(rows, infer_schema_length=None)).splitlines()[2:]
+    assert [line.split("|")[1].strip() for line in lines] == [
+        "FMNIST, convolutional, 2 shards a client",
+        "FMNIST, convolutional, 10 shards a client",
+    ]
+    assert "+10.0" in lines[0]
+    assert "+20.0" in lines[1]
+
+
+def test_variants_are_next_to_the_rule_with_the_bytes_they_save():
+    alpha = {"data.partition.of.alpha": 0.1}
+    rows = panel("fmnist-variants", {"alone": 0.5, "everyone": 0.4}, bytes_up=9.0, **alpha)
+    rows += panel("fmnist-variants", {"assist": 0.6, "assist, pooled": 0.7}, bytes_up=8.0, **alpha)
+    rows += panel("fmnist-variants", {"assist, sketch": 0.6}, bytes_up=2.0, **alpha)
+    line = variant_table(pl.DataFrame(rows, infer_schema_length=None)).splitlines()[-1]
+    assert [cell.strip(" *") for cell in line.split("|")[1:-1]] == [
+        "0.1", "+10.0 ± 0.0", "+20.0 ± 0.0", "+10.0 ± 0.0", "-10.0 ± 0.0", "1.00 x", "0.25 x",
+    ]  # fmt: skip
 
 
 def test_more_rows_than_there_are_is_all_of_them():

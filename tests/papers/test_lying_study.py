@@ -41,10 +41,12 @@ def test_a_client_is_measured_on_all_held_out_rows_of_its_classes():
 
 def test_the_table_has_a_line_for_each_rule_and_lie():
     rows = [
-        {"priority": 5, "rule": "assist", "lie": "-3 x", "seed": s, "mean": m, "worst": m - 0.1,
+        {"priority": 5, "rule": rule, "lie": "-3 x", "seed": s, "mean": m, "worst": m - 0.1,
          "refused": 0.5}
+        for rule in ("assist, trust", "alone")
         for s, m in enumerate((-0.1, -0.2))
     ]  # fmt: skip
-    last = markdown(rows).splitlines()[-1]
-    assert last.startswith("| 5 | assist | -3 x | -15.0 ±")
+    first, last = markdown(rows).splitlines()[-2:]
+    assert first.startswith("| 5 | alone | -3 x | -15.0 ±"), "in the order of the rules"
+    assert last.startswith("| 5 | assist, trust | -3 x | -15.0 ±")
     assert last.endswith("| 50 % | 2 |")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from muster.parts.evidence import Stein, minimise
+from muster.parts.evidence import EVIDENCE, MOST_CLIENTS, Stein, minimise
 from softmax_clients import replies
 
 
@@ -119,6 +119,76 @@ def test_whatever_helpers_send_the_step_moves_at_most_one_standard_error(seed, n
     w = weights(models, [True] + [False] * n, [v, *[0.0] * n])
     moved = ((w @ models - models[0]) ** 2).sum()
     assert moved <= v * (1 + 1e-4) + 1e-9
+
+
+def weights_over_rounds(rounds, priority):
+    """The weights of the last of some rounds, each of models and claims, from the sums of all."""
+    rule, ones = Stein(pooled=True), np.ones(len(priority))
+    server = rule.memory(len(priority))
+    for models, claim in rounds:
+        got = replies(models, priority, claim)
+        server = server | rule.learn(got, ones, server)
+        weight = rule(got, ones, server)
+    return weight
+
+
+def test_evidence_adds_up_over_rounds_and_the_first_round_is_by_itself():
+    """Distances 2 then 4, variances 1 then 3: (1 + 3) / (4 + 16), and no more than sqrt(3) far."""
+    rounds = [([[0.0], [2.0]], [1.0, 0.0]), ([[1.0], [5.0]], [3.0, 0.0])]
+    first = weights_over_rounds(rounds[:1], [True, False])
+    assert first == pytest.approx(weights(rounds[0][0], [True, False], rounds[0][1]))
+    assert weights_over_rounds(rounds, [True, False]) == pytest.approx([0.8, 0.2], abs=1e-6)
+    quiet = [*rounds, ([[0.0], [4.0]], [0.01, 0.0])]  # hardly any noise: 0.1 of the way of 4
+    assert weights_over_rounds(quiet, [True, False]) == pytest.approx([0.975, 0.025], abs=1e-6)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8), st.sampled_from([1e-3, 1.0, 1e6]))
+@settings(max_examples=50, deadline=None)
+def test_nobody_saves_up_trust_to_spend_it_in_one_round(seed, n, far):
+    """Whatever helpers sent in the rounds before: |step - m_P|^2 <= v of this round."""
+    draw = np.random.default_rng(seed)
+    v = draw.random() * 2
+    priority, last = [True] + [False] * n, draw.normal(size=(n + 1, 5)) * ([[1]] + [[far]] * n)
+    before = [(draw.normal(size=(n + 1, 5)) / 9, [5.0, *[0.0] * n]) for _ in range(4)]
+    w = weights_over_rounds([*before, (last, [v, *[0.0] * n])], priority)
+    assert ((w @ last - last[0]) ** 2).sum() <= v * (1 + 1e-4) + 1e-9
+
+
+def test_one_absurd_reply_ends_the_help_of_no_other():
+    """Helper 2 sends once what is a million times too long: helper 1 counts as if it had not."""
+    honest = ([[0.0], [2.0], [2.0]], [1.0, 0.0, 0.0])
+    absurd = ([[0.0], [2.0], [-2e6]], [1.0, 0.0, 0.0])
+    got = weights_over_rounds([honest, absurd, honest], [True, False, False])
+    assert got == pytest.approx([0.75, 0.25, 0.0], abs=1e-6)
+
+
+def test_a_mixture_by_many_rounds_follows_the_noise_of_one_less():
+    """Helpers of the same truth, noise drawn in every round: the true risk of the weights in a new
+    round is lower by sums than by the last round alone."""
+    draw = np.random.default_rng(5)
+    n, p, sigma = 12, 6, 1.0
+    priority, risks = [True] + [False] * n, []
+    for _ in range(40):
+        size = np.append(sigma, draw.uniform(0.5, 3.0, n))[:, None]
+        rounds = [
+            (size * draw.normal(size=(n + 1, p)), [p * sigma**2, *[0.0] * n]) for _ in range(10)
+        ]
+        both = [weights_over_rounds(some, priority) for some in (rounds, rounds[-1:])]
+        risks.append([(w**2 @ size[:, 0] ** 2) * p for w in both])
+    sums, one = np.transpose(risks)
+    assert sums.mean() < 0.8 * one.mean()
+
+
+def test_sums_are_kept_where_asked_for_and_not_of_too_many_clients():
+    rule = Stein(pooled=True)
+    assert not Stein().memory(2)
+    assert not rule.memory(MOST_CLIENTS + 1)
+    got, ones = replies([[0.0], [2.0]], [True, False], [1.0, 0.0]), np.ones(2)
+    assert not rule.learn(got, ones, {})
+    kept = rule.memory(2)
+    nobody = replies([[0.0], [2.0]], [False, False], [1.0, 0.0])
+    assert not rule.learn(nobody, ones, kept), "a round without the objective is no evidence"
+    assert set(kept[EVIDENCE]) == {"gram", "gain", "round_gram", "round_gain"}
 
 
 def risk_of(a, helpers, own, mu):

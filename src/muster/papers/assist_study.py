@@ -22,6 +22,7 @@ HARMED = 0.02  # a loss that much higher than alone, as a share of it, is harm
 ALL_ROWS = 100_000
 ROUNDS = (1, 2, 5, 10, 20, 50)
 KEY_ALPHA, KEY_ROWS = "data.partition.of.alpha", "data.partition.rows"
+KEY_SHARDS = "data.partition.of.per_client"
 KEYS = ("panel", "data.rows", "data.priority")  # a federation of the study, and its client
 
 
@@ -265,24 +266,46 @@ def liar_table(frame: pl.DataFrame) -> str:
 OTHERS = {
     "fmnist-mlp": "FMNIST, MLP",
     "fmnist-cnn": "FMNIST, convolutional",
+    "digits-cnn": "digits, 20 rows, convolutional",
     "emnist": "EMNIST, softmax",
     "emnist-shards": "EMNIST, 24 shards, softmax",
     "digits-auto": "digits, 20 rows, softmax",
+    "fmnist-one-priority": "FMNIST, softmax, one priority client",
+    "fmnist-five-priority": "FMNIST, softmax, five priority clients",
+    "fmnist-shards": "FMNIST, softmax, 2 shards",
+    "synth": "SYNTH, softmax",
 }
 
 
 def other_table(frame: pl.DataFrame) -> str:
     """Return the gain over training alone with other models and data, of panels that were run."""
     methods = [RULE, EVERYONE, "FedALIGN .2", "FedALIGN auto"]
-    alpha, lines = KEY_ALPHA, list[list[str]]()
+    keys = {KEY_ALPHA: "alpha {:g}", KEY_SHARDS: "{:g} shards a client"}
+    keys, lines = {k: w for k, w in keys.items() if k in frame.columns}, list[list[str]]()
     for panel, words in OTHERS.items():
         here = last_rounds(frame.filter(pl.col("panel") == panel))
-        for (value,), some in here.sort(alpha).group_by(alpha, maintain_order=True):
+        for values, some in here.sort(*keys).group_by(*keys, maintain_order=True):
             base = some.filter(pl.col("method") == ALONE)["test_accuracy"].to_numpy().mean()
-            name = words if value is None else f"{words}, alpha {value:g}"
+            settings = zip(keys.values(), values, strict=True)
+            name = ", ".join([words, *(w.format(v) for w, v in settings if v is not None)])
             gains = [format_points(points(some, method, ALONE)) for method in methods]
             lines.append([name, str(some["seed"].n_unique()), f"{100 * base:.1f}", *gains])
     return markdown(["", "seeds", "alone", *methods], lines)
+
+
+VARIANTS = ("assist, pooled", "assist, sketch")
+
+
+def variant_table(frame: pl.DataFrame) -> str:
+    """Return the gain over training alone of variants of the rule, and their bytes over its."""
+    methods = (RULE, *VARIANTS, EVERYONE)
+    here, lines = last_rounds(frame.filter(pl.col("panel") == "fmnist-variants")), []
+    for (value,), some in here.sort(KEY_ALPHA).group_by(KEY_ALPHA, maintain_order=True):
+        gains = [format_points(points(some, method, ALONE)) for method in methods]
+        up = {m: some.filter(pl.col("method") == m)["bytes_up"].to_numpy().mean() for m in methods}
+        ratios = [f"{up[name] / up[RULE]:.2f} x" for name in VARIANTS]
+        lines.append([f"{value:g}", *gains, *ratios])
+    return markdown(["alpha", *methods, *(f"bytes up, {name}" for name in VARIANTS)], lines)
 
 
 PERSONAL = (
@@ -319,6 +342,7 @@ def assist_page(page: str, frame: pl.DataFrame | None) -> str:
             "others": other_table(frame),
             "rows": cell_table(frame, "fmnist-rows", [RULE, EVERYONE, "FedALIGN .2"]),
             "personal": personal_table(frame),
+            "variants": variant_table(frame),
         }
     return fill(page, tables)
 

@@ -41,6 +41,7 @@ from ..parts.threats.attacks import (
 from ..parts.threats.collusion import ALIE, IPM, Drift, Mimic
 from ..report.intervals import Interval
 from ..results.run import Run
+from ..run.round import EARLY
 from ..run.simulate import simulate
 from ..run.solo import with_solo
 
@@ -201,9 +202,9 @@ def accuracy(run: Run, fed: Federation) -> float:
 
 def admitted_shares(run: Run) -> tuple[float, float]:
     """Return the shares of replies that were admitted, of honest clients (those outside the
-    priority group, where there are any) and of liars."""
+    priority group, where there are any) and of liars; nobody else is to be in warm-up."""
     who = run.final.select("client", "attacker")
-    rows = run.clients.join(who, on="client").filter(pl.col("joined"))
+    rows = run.clients.join(who, on="client").filter("joined", pl.col("reason") != EARLY)
     honest, lied = rows.filter(~pl.col("attacker")), rows.filter("attacker")
     if not rows["priority"].all():
         honest = honest.filter(~pl.col("priority"))

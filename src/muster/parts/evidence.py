@@ -40,6 +40,8 @@ from .tracks import FOLDS, VALIDATION, cut
 from .weigh import Weigh
 
 MOST_CLIENTS = 2_000  # whose pairs' products are kept: 5 tables of 32 MB
+EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
+FAR = 1e9  # squared distance, in gains, from which on a reply counts nothing: less than 1e-9
 RIDGE = 1e-8  # of the mean squared distance: the problem stays definite where replies coincide
 
 
@@ -60,9 +62,14 @@ def minimise(gram: Float64, gain: Float64) -> Float64:
     [0.25]
     """
     n = len(gain)
-    scale = float(np.trace(gram)) / max(n, 1)
     if not (gain > 0).any():
         return np.zeros(n)
+    near = np.diag(gram) <= FAR * gain.max()
+    if not near.all():
+        some = np.zeros(n)
+        some[near] = minimise(gram[np.ix_(near, near)], gain[near])
+        return some
+    scale = float(np.trace(gram)) / n
     if not scale > 0:  # everyone's reply is m_P: any weights give the same step
         return np.where(gain > 0, 1.0, 0.0) / np.count_nonzero(gain > 0)
     # In units in which distances are around 1: nothing overflows, however far a reply is away.
@@ -136,19 +143,53 @@ class Stein:
     objective's own update.
 
     Without a reply of the objective nothing can be compared, and nobody counts.
+
+    Attributes:
+        pooled: take G and c as sums over the rounds. One round's distances are from one noisy m_P,
+            and a mixture chosen by them alone follows its noise. The pull of a round is still at
+            most `a'Ga <= v` of that round. Of more than `MOST_CLIENTS` clients no sums are kept.
     """
 
+    pooled: bool = False
     at_once: ClassVar[bool] = True  # a weight depends on all replies: they cannot be streamed
     bounded: ClassVar[bool] = True  # whatever helpers send, the step stays close to m_P
     needs_spread: ClassVar[bool] = True
     refuses: ClassVar[str] = "no evidence that it helps"  # the reason where a weight is 0
 
+    def memory(self, clients: int) -> State:
+        """Return the server's state before the first round: no evidence."""
+        if not self.pooled or clients > MOST_CLIENTS:
+            return {}
+        shapes = {"gram": (clients, clients), "gain": (clients,)}
+        shapes |= {f"round_{name}": shape for name, shape in shapes.items()}  # of the last alone
+        return {EVIDENCE: {n: torch.zeros(s, dtype=torch.float64) for n, s in shapes.items()}}
+
+    def learn(self, replies: Replies, extent: Float64, server: State) -> State:
+        """Return the server's evidence with a round's replies added to it."""
+        base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
+        if EVIDENCE not in server or not base.any() or not helpers.any():
+            return {}
+        at, gram, gain = replies.roster.clients[helpers], *compare_by_spread(replies, base, helpers)
+        sums: Params = {}
+        for name, place, found in (("gram", np.ix_(at, at), gram), ("gain", at, gain)):
+            last = torch.zeros(server[EVIDENCE][name].shape, dtype=torch.float64)
+            last.numpy()[place] = found
+            sums[f"round_{name}"], sums[name] = last, server[EVIDENCE][name].cpu() + last
+        return {EVIDENCE: sums}
+
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
         if not base.any() or not helpers.any():
             return base
-        gram, gain = compare_by_spread(replies, base, helpers)
-        return spread_weights(base, helpers, minimise(gram, gain))
+        if EVIDENCE not in server:
+            gram, gain = compare_by_spread(replies, base, helpers)
+            return spread_weights(base, helpers, minimise(gram, gain))
+        at = replies.roster.clients[helpers]
+        tables = {name: t.cpu().numpy() for name, t in server[EVIDENCE].items()}
+        a = minimise(tables["gram"][np.ix_(at, at)], tables["gain"][at])
+        pull = float(a @ tables["round_gram"][np.ix_(at, at)] @ a)
+        most = max(0.0, float(tables["round_gain"][at].max()))
+        return spread_weights(base, helpers, a * np.sqrt(most / pull) if pull > most else a)
 
 
 def compare_by_spread(replies: Replies, base: Float64, helpers: Bool) -> tuple[Float64, Float64]:
@@ -264,9 +305,6 @@ def choose_freedom(gram: Float64, gain: Float64, share: Float64) -> str:
             a = solve(freedom, whole - g, total - c, share)
             risk[freedom] += float(a @ g @ a - 2 * c @ a)
     return min(FREEDOMS, key=risk.__getitem__)
-
-
-EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
 
 
 @part(Weigh, "crossfit")

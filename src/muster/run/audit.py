@@ -119,13 +119,17 @@ class AdmittedReplies:
 
 
 def refuse_turned(
-    trust: Audit, offer: Offer, replies: Replies, sound: Decision, server: State
+    trust: Audit, offer: Offer, replies: Replies, sound: Decision, server: State, heard: bool
 ) -> tuple[Decision, State]:
     """Refuse sound replies of priority clients that all replies together call turned round; return
-    also the audit's part of the server's state, which remembers them."""
+    also the audit's part of the server's state, which remembers them.
+
+    Args:
+        heard: True if helpers reply in this round whatever their loss
+    """
     yes, memory = np.flatnonzero(sound.yes), server[TRUST]
     who, scores = replies.roster.clients[yes], memory["turned"].cpu().clone()
-    turned, score = trust.find_turned(offer, replies.pick(sound.yes), scores[who].numpy())
+    turned, score = trust.find_turned(offer, replies.pick(sound.yes), scores[who].numpy(), heard)
     scores[who] = torch.from_numpy(score)
     out, reason = np.zeros(len(sound.yes), np.bool_), sound.reason.astype("U40")
     out[yes[turned]] = True

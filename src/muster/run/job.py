@@ -26,6 +26,7 @@ from ..federation import Federation
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec, as_module
+from ..parts.defences.trust import WITNESSES
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
@@ -211,6 +212,12 @@ class Job:
     def eps(self, t: int) -> float:
         """Return eps_t of this run."""
         return self.method.eps(t, self.rounds)
+
+    def needs_witnesses(self, offer: Offer) -> bool:
+        """Return True in warm-up with `trust`: there helpers train whatever their loss, so that
+        their replies tell which priority clients lie."""
+        enough = self.method.trust is not None and offer.population >= WITNESSES
+        return enough and offer.round < self.warmup
 
     def get_privacy(self) -> Gaussian:
         """Return the privacy of a private run."""

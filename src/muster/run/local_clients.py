@@ -6,6 +6,7 @@ All of them in a simulation, one in a deployed client. What the server asks of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from ..privacy.row_noise import NoiseSource
 from ..protocol import (
     Answers,
     Appraisal,
+    Decision,
     Evaluation,
     HonestReplies,
     ModelFetch,
@@ -157,7 +159,7 @@ class LocalClients:
         method, asked = self.job.method, roster.clients
         true = cache.appraise(asked) if method.appraises else cache.known.pick(asked)
         reported = self.apply_attack(offer, asked, true, self.get_decision_requirements(asked))
-        decision = method.join(offer, roster, reported)
+        decision = self.decide_to_join(offer, roster, reported)
         nobody = np.zeros(len(roster), np.bool_)
         joined, appraisal = roster.pick(decision.yes), reported.pick(decision.yes)
         if len(joined) == 0:
@@ -183,11 +185,18 @@ class LocalClients:
         truth = None
         if len(self.attackers) and np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
-            joins = method.join(offer, joined, honest).yes
+            joins = self.decide_to_join(offer, joined, honest).yes
             if self.job.may_leave(offer.round):
                 joins = joins & self.would_stay(joined.clients, cache)
             truth = HonestReplies(joins, honest, honest_claim)
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
+
+    def decide_to_join(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
+        """Return who joins; where `trust` needs witnesses, also those whom their loss would keep
+        away."""
+        if self.job.needs_witnesses(offer):
+            offer = replace(offer, eps=math.inf)
+        return self.job.method.join(offer, roster, appraisal)
 
     def train(
         self, offer: Offer, roster: Roster, state: State, steps: Int64 | None

@@ -368,7 +368,7 @@ def test_a_priority_client_turned_round_is_found_by_all_replies(factor):
     near = [np.mean(sorted(np.delete(c, k))[-2:]) for k, c in enumerate(cosine)]
     far = [np.mean(sorted(np.delete(c, k))[:2]) for k, c in enumerate(cosine)]
     usual = np.median(near)
-    expected = [k for k in range(25) if near[k] < 0.5 * usual and far[k] <= -0.75 * usual]
+    expected = [k for k in range(25) if near[k] < 0.6 * usual and far[k] <= -0.75 * usual]
     assert [k for k in expected if priority[k]] == [8]
 
 
@@ -397,6 +397,33 @@ def test_witnesses_do_not_overrule_half_of_the_priority_clients_and_few_are_none
     turned, score = find_turned(rows[few], priority[few], known)
     assert np.flatnonzero(turned).tolist() == [0]
     assert score.tolist() == known.tolist()
+    rows[
+        8
+    ] *= -1  # enough replies, but only of those whom the model suits: the rounds before decide
+    known = np.where(np.arange(len(rows)) == 16, 0.5, 0.0)
+    turned, score = AUDIT.find_turned(*replies_of(rows, priority), known, heard=False)
+    assert np.flatnonzero(turned).tolist() == [16]
+    assert score.tolist() == known.tolist()
+
+
+def test_helpers_are_heard_in_warmup_whatever_their_loss_and_do_not_count_there():
+    """FedALIGN's helpers are silent where the model does not suit them: a liar's kind above all."""
+    some = muster.data.digits(24, 3, seed=3)
+    local = muster.Local(steps=1, batch_size=8, lr=0.1)
+    runs = {
+        trust: muster.simulate(
+            some, M.fedalign(1e-6, warmup=2, trust=trust), muster.models.Softmax(), 12, local,
+            evaluate_every=0,
+        ).clients.filter(~pl.col("priority"))
+        for trust in (False, True)
+    }  # fmt: skip
+    joined = {
+        trust: rows.filter("joined").group_by("round").len().sort("round").rows()
+        for trust, rows in runs.items()
+    }
+    assert joined[True][:2] == [(1, 21), (2, 21)]
+    assert all(many < 21 for _, many in joined[True][2:] + joined[False])
+    assert runs[True].filter("admitted")["round"].min() in (None, 3)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ turned     a priority client is refused for a round if all replies, helpers' inc
            `near_k < near u` and `-far_k >= far u`: nobody is like it, and some are as much
            against it as clients usually are like their nearest. Witnesses do not decide what the
            priority clients want: where they speak against half of P or more, nobody is refused.
-           With fewer than 20 replies the rounds before decide, by majority.
+           Witnesses must be of all kinds, also of those that the model does not suit: where
+           helpers decide by their loss whether they train, all of them are asked to in warm-up,
+           and only these rounds' replies speak. After it, and with fewer than 20 replies, the
+           rounds that spoke decide, by majority.
 worth      the priority clients appraise the model that would come of P alone, w_P, and those with
            all that are left of the others, with three quarters, half and a quarter of them, the
            likest first: one extra exchange. Counted is the largest group G with
@@ -139,7 +142,7 @@ class Audit:
 
     norm: float = 1.5
     root_norm: float = 2.0
-    near: float = 0.5
+    near: float = 0.6
     far: float = 0.75
     worth: float = 1.0
     groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
@@ -210,21 +213,25 @@ class Audit:
             group[order[:many]] = True
         return Inquiry(replies, middle or before, barred, root, copies, groups, reason, like)
 
-    def find_turned(self, offer: Offer, replies: Replies, score: Float64) -> tuple[Bool, Float64]:
-        """Return which priority clients' updates are turned round, and their new scores: how often
-        they were and how often not, the last rounds counting most. With too few witnesses scores
-        stay, and speak for this round.
+    def find_turned(
+        self, offer: Offer, replies: Replies, score: Float64, heard: bool = True
+    ) -> tuple[Bool, Float64]:
+        """Return which priority clients' updates are turned round, and their new scores: in how
+        many rounds more they were than not. With too few witnesses scores stay, and speak for this
+        round.
 
         Args:
             score: of each reply's client in the rounds before
+            heard: True if helpers reply whatever their loss: those whom the model suits are of
+                other kinds than a liar whom it leaves out, and know nothing of its kind
         """
         roster = replies.roster
-        if can_witness(len(roster), int(roster.priority.sum())):
+        if heard and can_witness(len(roster), int(roster.priority.sum())):
             unit = directions(updates(offer, replies.models, gradient_names(offer)))
             near, far = mean_tenths((unit @ unit.T).cpu().numpy())
             usual = max(0.0, float(np.median(near)))
             now = (near < self.near * usual) & (far <= -self.far * usual)
-            score = np.where(roster.priority, self.recall * score + np.where(now, 1.0, -1.0), 0.0)
+            score = np.where(roster.priority, score + np.where(now, 1.0, -1.0), 0.0)
             turned = roster.priority & now
         else:
             turned = roster.priority & (score > 0)
