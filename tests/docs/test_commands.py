@@ -21,7 +21,7 @@ from muster.cli.main import EXAMPLES, main
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.dataset import locate
 from muster.papers.reproduce import run_panels as experiments
-from muster.study.sweep import sweep
+from muster.study.sweep import plan_sweep
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -114,13 +114,13 @@ def test_it_runs(line, desk, monkeypatch, capsys):
     if why := lacking(line):
         pytest.skip(why)
 
-    def cut(table, **more):
-        return sweep({**table, "rounds": 2, "seeds": 1}, **{**more, "jobs": 1})
+    def cut(table, over, trusted):
+        return plan_sweep({**table, "rounds": 2, "seeds": 1}, over, trusted=trusted)
 
     monkeypatch.chdir(desk)
     if not re.search("figure|panels", line):
         leave_out_figures(monkeypatch)
-    monkeypatch.setattr(experiments, "sweep", cut)
+    monkeypatch.setattr(experiments, "plan_sweep", cut)
     for step in (*makers(line), line):
         with monkeypatch.context() as patch:
             if "--resume" not in step:
