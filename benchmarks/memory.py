@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -237,7 +238,11 @@ def measure(name: str) -> dict:
 def measure_apart(name: str) -> dict:
     """Measure one run in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__, "one", name], capture_output=True, text=True, check=True
+        [sys.executable, "-P", __file__, "one", name],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 

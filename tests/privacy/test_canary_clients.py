@@ -55,15 +55,23 @@ def project(job, offer, sums, mechanism):
     ]
 
 
+def release_one(job, offer, total):
+    return release(job, offer, total[None], False).updates[0]
+
+
 def test_what_is_released_of_a_client_stays_below_its_account():
     job, offer, sums = play(noise=2.0)
-    seen = project(job, offer, sums, lambda total: release(job, offer, total, False).update)
+    seen = project(
+        job, offer, sums, lambda total: release(job, offer, total[None], False).updates[0]
+    )
     assert 0.5 < attack(*seen, DELTA) < epsilon(2.0, RELEASES, DELTA)
 
 
 def test_too_little_noise_is_found_out():
     job, offer, sums = play(noise=1.0)
-    seen = project(job, offer, sums, lambda total: release(job, offer, total, False).update)
+    seen = project(
+        job, offer, sums, lambda total: release(job, offer, total[None], False).updates[0]
+    )
     assert attack(*seen, DELTA) > epsilon(4.0, RELEASES, DELTA), "what a noise of 4 would cost"
 
 

