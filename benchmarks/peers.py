@@ -61,7 +61,7 @@ MODES = {
     "flower": ["2"],
 }
 TURNS = 3
-ROUNDS = {"W1": 5, "W2": 2, "W3": 2, "W4": 10, "W5": 20}  # timed, of each turn
+ROUNDS = {"W1": 5, "W2": 2, "W3": 2, "W4": 10, "W5": 100}  # timed, of each turn
 LONGEST = 7200.0  # seconds of a workload, unless given
 AGREE = 0.02  # largest difference of accuracy to muster's
 SAMPLE = 20_000  # rows of which the accuracy is

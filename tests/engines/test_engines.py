@@ -217,6 +217,30 @@ def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch, rule
         assert gap(layers_of(results[0]), layers_of(results[1])) < 1e-9
 
 
+@pytest.mark.parametrize(("rounds", "compiled"), [(600, True), (599, False)])
+def test_small_rounds_are_compiled_where_a_run_has_many_of_them(monkeypatch, rounds, compiled):
+    """From 3,000 steps on: 600 rounds of five. Stopped after the first, which shows it."""
+    from muster.engines import kernel
+
+    called, real = [], kernel.softmax_regression
+
+    def count(*how):
+        called.append(1)
+        real(*how)
+
+    monkeypatch.setattr(kernel, "softmax_regression", count)
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    draw = np.random.default_rng(0)
+    fed = federation([(draw.normal(size=(9, 4)), draw.integers(0, 3, 9)) for _ in "ab"])
+    local = muster.Local(steps=5, batch_size=3, lr=0.1)
+    with pytest.raises(KeyboardInterrupt, match="after round 1"):
+        muster.simulate(fed, M.fedavg(), muster.models.Softmax(), rounds, local, on_round=stop)
+    assert bool(called) == compiled
+
+
 @pytest.mark.parametrize("threshold", [0.0, float("inf")])
 def test_bytes_are_pixels_on_every_path(monkeypatch, threshold):
     from muster.engines import stacked_engine

@@ -38,6 +38,7 @@ class LocalSteps:
     """The steps of some clients in one round.
 
     Attributes:
+        rounds: rounds of the whole run
         rates: the learning rate of each step, as many as the busiest client takes
         constant_rate: the one rate of all steps; None where they differ
         optimizer_state: the optimizer's state at the end, for the clients' state
@@ -45,7 +46,7 @@ class LocalSteps:
 
     def __init__(self, local: Local, offer: Offer, steps: Int64, memory: State) -> None:
         self.optimizer: Optimizer = local.optimizer
-        self.steps = steps
+        self.steps, self.rounds = steps, offer.rounds
         most = int(steps.max(initial=0))
         self.constant_rate = offer.lr if local.constant else None
         self.rates = [

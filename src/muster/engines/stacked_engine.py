@@ -56,7 +56,10 @@ else:
 
 AT_ONCE = 2**22  # rows whose losses are held at once
 FETCHED = 2**18  # numbers of input fetched at once: a megabyte, so that they stay in cache
-COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
+COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off,
+# and steps of a whole run above which it does whatever their size, as it saves the calls of each.
+# Loading it takes as long as it saves in about 9,000 steps, but only once for all runs of a process.
+COMPILE_STEPS = 3_000
 
 Flat: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
 
@@ -210,6 +213,16 @@ class StackedEngine(Engine):
         return results.by_client(data, clients, data.positions(clients))
 
 
+def is_worth_compiling(work: float, steps: float) -> bool:
+    """Return True if the compiled loop saves more time than loading it takes.
+
+    Args:
+        work: parameters times rows over all steps of a portion of clients in a round
+        steps: steps of a client in the whole run
+    """
+    return work >= COMPILE_FROM or steps >= COMPILE_STEPS
+
+
 class StackedCohort:
     """One portion of clients at work on the stacked engine."""
 
@@ -319,10 +332,10 @@ class StackedCohort:
         return stack
 
     def _compiles(self, prefixes: list[str], model: Params) -> bool:
-        """Return True if the compiled loop fits this model, and is worth loading for this much
-        work."""
+        """Return True if the compiled loop fits this model, and is worth loading for this run."""
         fits = len(prefixes) == 1 and self.engine.device.type == "cpu"
-        return fits and float(estimate_work(self.group, model).sum()) >= COMPILE_FROM
+        work = float(estimate_work(self.group, model).sum())
+        return fits and is_worth_compiling(work, len(self.course.rates) * self.course.rounds)
 
     def _run_kernel(
         self,

@@ -24,7 +24,7 @@ from ..engines.batches import count_parameters, count_portions, count_steps
 from ..engines.descent import fusable
 from ..engines.engine import count_chunk
 from ..engines.modules import examples, measure_layers, stackable
-from ..engines.stacked_engine import COMPILE_FROM
+from ..engines.stacked_engine import is_worth_compiling
 from ..federation import Federation, Population
 from .job import Job
 from .local_clients import REPLIES
@@ -125,12 +125,13 @@ class MemoryForecast:
         return self.process + self.run
 
 
-def fits_kernel(module: nn.Module, job: Job, work: float) -> bool:
-    """Return True if portions of this much work are trained by the compiled loop."""
+def fits_kernel(module: nn.Module, job: Job, work: float, steps: float) -> bool:
+    """Return True if portions of this much work, in runs of so many steps, are trained by the
+    compiled loop."""
     layers = stackable(module)
     plain = job.local.optimizer.plain and job.task.cross_entropy and not job.protects_rows
     alone = not isinstance(layers, str) and len(fusable(layers) or []) == 1
-    return plain and alone and work >= COMPILE_FROM
+    return plain and alone and is_worth_compiling(work, steps)
 
 
 def forecast_memory(
@@ -157,7 +158,8 @@ def forecast_memory(
     drawn = max(float(few.sum()), float((steps * batch).sum()))
     if stacked:
         portions = count_portions(need.asked, batch, model)
-        compiled = fits_kernel(module, job, drawn * count_parameters(model) / portions)
+        work, most_steps = drawn * count_parameters(model) / portions, int(steps.max(initial=0))
+        compiled = fits_kernel(module, job, work, most_steps * job.rounds)
         one = -(-need.asked // portions) * (2 * size + (0 if compiled else batch * row))
         training = min(workers, portions) * SLACK * one
     else:
