@@ -58,7 +58,7 @@ AT_ONCE = 2**22  # rows whose losses are held at once
 FETCHED = 2**18  # numbers of input fetched at once: a megabyte, so that they stay in cache
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off,
 # and steps of a whole run above which it does whatever their size, as it saves the calls of each.
-# Loading it takes as long as it saves in about 9,000 steps, but only once for all runs of a process.
+# Loading it takes as long as it saves in about 9,000 steps, but once for all runs of a process.
 COMPILE_STEPS = 3_000
 
 Flat: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
