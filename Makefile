@@ -7,7 +7,7 @@ READY := .venv/.ready
 HASHES ?= constraints-hashed.txt
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow test-gpu setup lock lint bench docs clean
+.PHONY: demo test test-network test-slow test-gpu setup lock lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/muster advise heart
@@ -15,6 +15,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n logical --dist worksteal
+
+# One federation of real processes, over TLS: about a minute.
+test-network: $(READY)
+	$(BIN)/python -m pytest -m slow tests/flower/local/test_loopback.py -k registered_keys
 
 # Proofs that take minutes: the papers' claims on more seeds and larger problems.
 test-slow: $(READY)

@@ -30,24 +30,32 @@ def test_every_python_that_is_started_leaves_the_current_folder_alone():
     assert set(started) == {'"-P",'}
 
 
-def test_modules_in_the_current_folder_are_not_imported(hostile):
+@pytest.mark.parametrize(
+    "words",
+    [
+        # Its parent is another process than 1: it ends, once it is loaded.
+        ["muster.flower.client.worker", "1"],
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                ["muster.cli", "methods"],
+                ["muster.cli", "gate", "nowhere"],
+                ["muster.flower.client.supernode", "1"],
+                ["muster.flower.local.child_processes"],
+            )
+        ),
+    ],
+    ids=" ".join,
+)
+def test_modules_in_the_current_folder_are_not_imported(hostile, words):
     pytest.importorskip("flwr", reason="needs Flower: pip install 'muster-fl[flower]'")
     from muster.flower.local.child_processes import python
 
-    for command in (
-        python("muster.cli", "methods"),
-        python("muster.cli", "gate", "nowhere"),
-        python(
-            "muster.flower.client.worker", "1"
-        ),  # its parent is another: it ends, once it is loaded
-        python("muster.flower.client.supernode", "1"),
-        python("muster.flower.local.child_processes"),
-    ):
-        done = subprocess.run(
-            command, cwd=hostile, stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
-        assert done.returncode != 9, done.stderr
-        assert not (hostile / "was here").exists(), command
+    done = subprocess.run(
+        python(*words), cwd=hostile, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode != 9, done.stderr
+    assert not (hostile / "was here").exists()
 
 
 TWO_JOBS = """
@@ -61,6 +69,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_processes_that_work_side_by_side_do_not_import_them_either(hostile, tmp_path_factory):
     script = tmp_path_factory.mktemp("script") / "two.py"
     script.write_text(TWO_JOBS)

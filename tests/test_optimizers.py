@@ -138,6 +138,7 @@ METHODS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # tests/parts/test_pairs.py has them all against numpy, test_torch_optim.py SGD's
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
 @pytest.mark.parametrize("kind", ["fused", "autograd"])
 @pytest.mark.parametrize("solver", METHODS)

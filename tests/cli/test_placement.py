@@ -55,6 +55,7 @@ def test_a_share_that_finds_no_more_leaves_the_rest_to_the_others(here, capsys):
     assert "--share: '3/2'; give i/n" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # a comparison's seeds, above, and test_executors.py are placed in the same way
 def test_reproduce_in_processes_and_as_a_share(here, capsys, monkeypatch):
     experiment = write_experiment(here)
     monkeypatch.setattr("muster.cli.reproduce.find_experiment", lambda id: experiment)

@@ -63,14 +63,19 @@ def test_a_comparison_and_what_is_shown_of_it(here):
             marks=pytest.mark.slow,
         ),
         (["methods"], "fedalign"),
-        (["data"], "fmnist"),
         (["data", "show", "data"], "Zurich"),
         pytest.param(
             ["data", "show", "digits", "--clients", "5"], "labels", marks=pytest.mark.slow
         ),
-        (["--help"], "muster compare"),
-        (["run", "--help"], "--panels"),
-        (["data", "show", "--help"], "digits"),
+        *(
+            pytest.param(words, said, marks=pytest.mark.slow)
+            for words, said in (
+                (["data"], "fmnist"),
+                (["--help"], "muster compare"),
+                (["run", "--help"], "--panels"),
+                (["data", "show", "--help"], "digits"),
+            )
+        ),
     ],
 )
 def test_no_command_fails(here, words, said):

@@ -31,15 +31,23 @@ def fed():
     return federation(data, priority)
 
 
-@pytest.mark.parametrize("model", [muster.models.Softmax(), muster.models.MLP((6, 5))])
+WORK = {"steps": LOCAL, "epochs": muster.Local(epochs=2, batch_size=7, lr=0.2), "drawn": DRAWN}
+MODELS = {"softmax": muster.models.Softmax(), "mlp": muster.models.MLP((6, 5))}
+
+
 @pytest.mark.parametrize(
-    "method", [M.fedalign(0.3), M.fedavg(), M.fedprox(0.5), M.local()], ids=lambda m: m.name
-)
-@pytest.mark.parametrize(
-    "local",
-    [LOCAL, muster.Local(epochs=2, batch_size=7, lr=0.2), DRAWN],
-    ids=["steps", "epochs", "drawn"],
-)
+    ("method", "local", "model"),
+    [
+        # Every method by name, by steps: tests/methods/test_baselines.py.
+        pytest.param(
+            method, local, model, id=f"{method.name}-{work}-{name}",
+            marks=[] if method.name == "fedalign" else pytest.mark.slow,
+        )
+        for method in (M.fedalign(0.3), M.fedavg(), M.fedprox(0.5), M.local())
+        for work, local in WORK.items()
+        for name, model in MODELS.items()
+    ],
+)  # fmt: skip
 def test_stacked_and_loop_give_the_same_numbers(fed, model, method, local):
     a = go(fed, method, model, "stacked", local=local)
     b = go(fed, method, model, "loop", local=local, processes=1)
@@ -220,15 +228,15 @@ def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch, rule
 @pytest.mark.parametrize(("rounds", "compiled"), [(600, True), (599, False)])
 def test_small_rounds_are_compiled_where_a_run_has_many_of_them(monkeypatch, rounds, compiled):
     """From 3,000 steps on: 600 rounds of five. Stopped after the first, which shows it."""
-    from muster.engines import kernel
+    from muster.engines.stacked_engine import StackedCohort
 
-    called, real = [], kernel.softmax_regression
+    called, real = [], StackedCohort._run_kernel
 
-    def count(*how):
+    def run_kernel(*how):
         called.append(1)
         real(*how)
 
-    monkeypatch.setattr(kernel, "softmax_regression", count)
+    monkeypatch.setattr(StackedCohort, "_run_kernel", run_kernel)
 
     def stop(row):
         raise KeyboardInterrupt

@@ -141,8 +141,15 @@ def test_every_one_of_ours_has_a_reference(role):
     assert ours == set(getattr(reference_local, f"{role.__name__.upper()}S"))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("solver", SOLVERS)
+def pairs():
+    """Every solver with every optimizer; with the plain one and another in the usual run."""
+    for i, solver in enumerate(SOLVERS):
+        for j, optimizer in enumerate(OPTIMIZERS):
+            usual = j == 0 or j == 1 + i % (len(OPTIMIZERS) - 1)
+            yield pytest.param(solver, optimizer, marks=[] if usual else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("solver", "optimizer"), list(pairs()))
 def test_every_solver_goes_with_every_optimizer(solver, optimizer, fed, tmp_path, monkeypatch):
     monkeypatch.setattr(durable, "sync", lambda path: None)
     (solver_kind, o), (optimizer_kind, settings) = SOLVERS[solver], OPTIMIZERS[optimizer]

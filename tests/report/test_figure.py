@@ -74,6 +74,7 @@ def test_the_users_backend_and_open_figures_stay_as_they_are(fed, runs, tmp_path
         assert matplotlib.image.imread(tmp_path / f"{name}.png").std() > 0.05
 
 
+@pytest.mark.slow  # a process that trains and draws
 def test_matplotlib_is_loaded_when_something_is_drawn_and_pyplot_never(tmp_path):
     code = (
         "import sys, muster\n"

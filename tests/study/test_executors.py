@@ -44,6 +44,7 @@ def check_bits(executor, folder):
     assert a.frame.equals(b.frame)
 
 
+@pytest.mark.slow  # as those of dask, which are run always
 def test_two_processes_of_concurrent_futures(tmp_path):
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as executor:

@@ -98,14 +98,11 @@ def images(**how):
 CASES = {
     "fedalign, trust": lambda **how: go(
         M.fedalign(0.5, warmup=0, trust=True), attack=muster.parts.sign_flip(0.2), **how),
-    "scaffold": lambda **how: go(M.scaffold(m=5), **how),
-    "assist": lambda **how: go(M.assist(), rounds=2, **how),
     "maxfl, requirement, tuned": lambda **how: go(
         M.maxfl(), fed=solo(how), participation=muster.parts.Flexible(), tuned_steps=2, **how),
     "ditto, adam, dropout": lambda **how: go(
         M.ditto(), seeded(drop), local=replace(LOCAL, optimizer=muster.optimizers.Adam()), **how),
     "loop": lambda **how: go(M.scaffold(), seeded(norm), **how),
-    "loop, own models": lambda **how: go(M.perfedavg(), seeded(norm), rounds=2, **how),
     "nobody joins": lambda **how: go(replace(M.fedavg(), join=Nobody()), **how),
     "scores of all rows": lambda **how: task_of("multiclass", **how),
 }  # fmt: skip
@@ -115,6 +112,9 @@ MORE = {
        for name in ("fedalign", "interpolation", "fedda", "fedfomo", "fedavg", "fedavg_priority",
                     "fedprox", "pfedme", "qffl", "afl", "mwfed", "power_of_choice", "fedavgm",
                     "fedadam", "fedyogi", "local")},
+    "scaffold": lambda **how: go(M.scaffold(m=5), **how),
+    "assist": lambda **how: go(M.assist(), rounds=2, **how),
+    "loop, own models": lambda **how: go(M.perfedavg(), seeded(norm), rounds=2, **how),
     "images": images,
     "survival": lambda **how: task_of("survival", **how),
     "next token": lambda **how: task_of("next_token", **how),

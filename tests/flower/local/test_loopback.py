@@ -1,7 +1,7 @@
-"""A federation of real processes on this machine, with TLS and registered keys.
+"""Federations of real processes on this machine, with TLS and registered keys.
 
-One in the suite; those that kill processes and wait for Flower to notice take minutes and are run
-by `make test-slow`.
+All are run by `make test-slow`: a federation starts a dozen processes, and those that are killed
+are missed by Flower after minutes. The first is run before every change, by `make test-network`.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def running(link):
     ]
 
 
+@pytest.mark.slow
 def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights(tmp_path):
     chosen = load({**TABLE, "data": {**DATA, "clients": 2, "priority": 1}})
     fed = chosen.federation(0)
