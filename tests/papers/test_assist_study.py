@@ -10,6 +10,7 @@ from muster.papers.assist_study import (
     cell_table,
     endpoints,
     fill,
+    goal_table,
     measure_evidence,
     other_table,
     personal_table,
@@ -148,3 +149,43 @@ def test_more_rows_than_there_are_is_all_of_them():
     ]
     lines = cell_table(pl.DataFrame(rows, infer_schema_length=None), "p", ["assist"]).splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["10", "all"]
+
+
+def test_goals_are_judged_by_the_worst_that_was_measured():
+    """Crossfit meets them all; stein harms a federation, and is below a rival in some cells."""
+    real = results(
+        {
+            (name, method): [value + 0.001 * seed for seed in range(4)]
+            for name in ("one", "two")
+            for method, value in (
+                ("alone", 0.0),
+                ("everyone", -0.2),
+                ("assist", 0.1 if name == "two" else -0.19),
+                ("assist, crossfit", -0.2),
+            )
+        }
+    ).to_dicts()
+    alpha = "data.partition.of.alpha"
+    few = [
+        row | {"data.partition.rows": 10.0}
+        for at, stein in ((0.1, 0.79), (10.0, 0.88))
+        for row in panel(
+            "fmnist-few",
+            {"alone": 0.8, "everyone": 0.7 + 0.02 * at, "assist": stein, "assist, crossfit": 0.91},
+            **{alpha: at},
+        )
+    ]
+    liars = panel("digits-liars", {"alone": 0.5, "assist": 0.485, "assist, crossfit": 0.495})
+    other = panel("synth", {"alone": 0.5, "assist": 0.4951})
+    rows = [*real, *few, *liars, *other]
+    table = goal_table(pl.DataFrame(rows, infer_schema_length=None)).splitlines()[2:]
+    stein, crossfit = ([line.split(" | ")[i].rstrip(" |") for line in table] for i in (1, 2))
+    assert stein == [
+        "**missed**: 1",
+        "**missed**: 22.5 %",
+        "**missed**: 2 of 2, lowest -2.0",
+        "**missed**: 1 of 1, lowest -1.0",
+        "met: 0 of 1",
+        "**missed**: -1.5",
+    ]
+    assert crossfit == ["met: 0", "met: 100.0 %", "met: 0 of 2", "met: 0 of 1", "", "met: -0.5"]
