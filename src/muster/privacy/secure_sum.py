@@ -151,13 +151,18 @@ class SimulatedParties:
         return {k: self.joined[k] for k in vectors}
 
     def answer(
-        self, attempt: Attempt, groups: Groups, size: int, noise: DrawNoise
+        self,
+        attempt: Attempt,
+        groups: Groups,
+        size: int,
+        noise: DrawNoise,
+        group_of: Mapping[int, int] | None = None,
     ) -> dict[int, Vectors]:
         """Return every member's answer to a list."""
         for j in self.committee.members:
             before = self.answered.get(j)
             self.answered[j] = answer_list(
-                self.committee, self.keys[j], j, attempt, groups, size, noise, before
+                self.committee, self.keys[j], j, attempt, groups, size, noise, before, group_of
             )
         return {j: self.answered[j].values for j in self.committee.members}
 
@@ -178,7 +183,7 @@ def simulate_sum(
         parties.committee,
         [attempt],
         lambda at: parties.join(at, vectors),
-        lambda at, groups: parties.answer(at, groups, size, noise),
+        lambda at, groups: parties.answer(at, groups, size, noise, group_of),
         charge,
         group_of=group_of,
     )

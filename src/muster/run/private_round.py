@@ -115,7 +115,7 @@ def play_private_round(
     pool = select_pool(setup, t, present)
     roster = invite(setup, pool, t)
     own, server = state.server[PART], {k: v for k, v in state.server.items() if k != PART}
-    roster = deal(job, roster, t, own)
+    roster = deal(job, population, roster, t, own)
     offer = build_offer(setup, state)
     if method.refers:
         offer = add_reference(setup, offer, roster, cache, own)

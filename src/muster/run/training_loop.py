@@ -181,7 +181,7 @@ def _run_rounds(
 
     account = None
     if setup.job.protects_clients:
-        account = Account.open(keep.checkpoint, keep.resume)
+        account = Account.open(keep.checkpoint, keep.resume, setup.job.noise)
         state = resume_account(setup.job, state, account)
     every = keep.evaluate_every or rounds
     # Evaluated after every round, a state needs no more appraisals at its offer.
