@@ -426,16 +426,29 @@ def test_nodes_refuse_a_server_that_would_single_someone_out(case, cheat):
     assert {r.error.code for _, r in grid.log if r is not None and r.has_error()} == {APP_RAISED}
 
 
-def test_a_client_that_was_sent_another_model_is_in_no_sum(case, quiet):
-    """The others' answers would cancel, and the sum would be its own."""
+def send_model(content):
+    arrays = {n: decode(a) + 1 for n, a in content.array_records[MODEL].items()}
+    content[MODEL] = ArrayRecord({n: Array(a) for n, a in arrays.items()})
+
+
+OTHER_OFFERS = {
+    "model": send_model,
+    "lr": lambda content: set_values(content, OFFER, lr=0.5),
+    "rounds": lambda content: set_values(content, OFFER, rounds=99),  # a rate may decay by these
+    "population": lambda content: set_values(content, OFFER, population=4),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_OFFERS)
+def test_a_client_that_was_sent_another_offer_is_in_no_sum(case, quiet, what):
+    """The others' answers would cancel or be 0, and the sum would be its own."""
     setup = case(method="fedavg", rounds=1)
 
-    def other_model(kind, _, content):
+    def other_offer(kind, _, content):
         if kind == "train" and content.config_records[OFFER]["client"] == 4:
-            arrays = {n: decode(a) + 1 for n, a in content.array_records[MODEL].items()}
-            content[MODEL] = ArrayRecord({n: Array(a) for n, a in arrays.items()})
+            OTHER_OFFERS[what](content)
 
-    grid = setup.grid(grid=server_that(other_model))
+    grid = setup.grid(grid=server_that(other_offer))
     run = setup.run(grid)
     assert same(run, without(setup, 4))
     assert "its signature of a masked vector is wrong" in " ".join(run.moves["move"])

@@ -362,6 +362,15 @@ def test_a_list_longer_than_the_roster_is_refused_unread():
         ({"members": (0, 0, 2, 4)}, "4 clients of 3 owners"),
         ({"members": (0, 2, 99)}, "3 clients of 2 owners"),
         ({"keys": tuple(KEYS[0].public for _ in KEYS)}, "clients share a key for secure sums"),
+        (
+            {
+                "keys": (
+                    *(key.public for key in KEYS[:8]),
+                    replace(KEYS[8].public, agree=KEYS[1].public.agree),
+                )
+            },
+            "clients share a key for secure sums",
+        ),
     ],
 )
 def test_a_committee_that_protects_nobody_is_refused(fields, why):

@@ -18,6 +18,7 @@ from muster.privacy.noise import draw_vectors, seeded_words
 from muster.report.html.page import report, report_public
 from muster.results import store
 from muster.run import contributors, private_round
+from own_files import put
 from secure_setup import SecureSetup
 
 
@@ -162,9 +163,7 @@ def test_a_private_federation_writes_nothing_of_a_client(tmp_path, monkeypatch, 
     """But for numbers of rows, where the server is told them."""
     secrets = Secrets(monkeypatch)
     monkeypatch.setattr(store, "delete_checkpoints", lambda folder: None)
-    setup = SecureSetup(
-        tmp_path, privacy={"noise": 1.0, "secure": secure}, evaluate_every=0, rounds=3
-    )
+    setup = SecureSetup(tmp_path, privacy={"noise": 1.0, "secure": secure}, evaluate_every=0)
     setup.declared = False
     secrets.kinds["rows"] = [setup.fed.train.sizes]
     run = setup.run()
@@ -173,6 +172,31 @@ def test_a_private_federation_writes_nothing_of_a_client(tmp_path, monkeypatch, 
     assert list((tmp_path / "run" / "checkpoints").glob("round-*/s.safetensors"))
     expected = {} if secure else {("final.parquet", "rows"): {"rows"}}
     assert secrets.find(tmp_path / "run") == expected
+
+
+def test_the_model_of_a_private_run_says_nothing_of_columns_but_what_was_agreed(tmp_path):
+    """Without privacy its recipe has the mean and deviation of columns, to flag other rows."""
+    draw = np.random.default_rng(0)
+    for place in ("north", "south", "west"):
+        columns = {name: draw.normal(1, 2, 40) for name in ("age", "weight")}
+        table = pl.DataFrame({**columns, "ill": draw.integers(0, 2, 40)})
+        table.write_csv(put(tmp_path / "data") / f"{place}.csv")
+    put(tmp_path / "data", manifest="[range]\nweight = [-300, 300]\n")
+    fed = muster.Federation.from_folder(tmp_path / "data", label="ill")
+    secrets = {"statistics": list(fed.inputs.ranges["age"])}
+
+    def play(privacy):
+        model = muster.models.Linear()
+        task = muster.tasks.binary()
+        run = muster.simulate(fed, muster.methods.fedavg(), model, 1, task=task, privacy=privacy)
+        return store.save(run, tmp_path / f"{privacy is None}")
+
+    assert find_secrets(play(None), secrets) == {
+        ("model.json", "inputs.ranges.age"): {"statistics"}
+    }
+    private = play(muster.privacy.Gaussian(clip=0.5, noise=1.0))
+    assert find_secrets(private, secrets) == {}
+    assert store.load(private).recipe.inputs.ranges == {"weight": (-300, 300)}
 
 
 PLANTED = {

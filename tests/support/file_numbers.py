@@ -26,29 +26,35 @@ def find_secrets(folder: Path, secrets: Mapping[str, Sequence[ArrayLike]]) -> Fo
     """Return where secrets are, of all files below a folder; a file of unknown form is an error.
 
     Args:
-        secrets: by kind, single numbers and vectors
+        secrets: by kind, single numbers, or vectors that a few of their numbers give away
     """
+    single = {kind: [sort(one) for one in each if np.any(one)] for kind, each in secrets.items()}
+    known = {kind: sort(np.concatenate(each)) for kind, each in single.items()}
     found: Found = {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = re.sub(r"round-\d+", "round", str(file.relative_to(folder)))
         for place, (values, near) in read_numbers(file).items():
-            order = np.argsort(values)
-            for kind, each in secrets.items():
-                if any(is_among(np.ravel(one), values[order], near[order]) for one in each):
+            for kind, each in single.items():
+                if not count_among(values, near, known[kind]):
+                    continue
+                if any(count_among(values, near, one) >= min(FEW, len(one)) for one in each):
                     found.setdefault((name, place), set()).add(kind)
     return found
 
 
-def is_among(secret: NDArray[Any], values: NDArray[Any], near: NDArray[Any]) -> bool:
-    """Return True if a secret, or a few numbers of it, is among sorted values."""
-    secret = secret[secret != 0].astype(np.float64)
-    if not len(secret) or not len(values):
-        return False
-    above = np.searchsorted(values, secret)
-    hit = np.zeros(len(secret), np.bool_)
-    for at in (np.maximum(above - 1, 0), np.minimum(above, len(values) - 1)):
-        hit |= np.abs(values[at] - secret) <= near[at] * np.abs(secret)
-    return int(hit.sum()) >= min(FEW, len(secret))
+def sort(numbers: ArrayLike) -> NDArray[Any]:
+    """Return the different numbers of a secret in order, without 0, which means nothing."""
+    found = np.unique(np.ravel(np.asarray(numbers, np.float64)))
+    return found[found != 0]
+
+
+def count_among(values: NDArray[Any], near: NDArray[Any], known: NDArray[Any]) -> int:
+    """Return how many different values are among known numbers, which are sorted."""
+    above = np.searchsorted(known, values)
+    hit = np.zeros(len(values), np.bool_)
+    for at in (np.maximum(above - 1, 0), np.minimum(above, len(known) - 1)):
+        hit |= np.abs(values - known[at]) <= near * np.abs(known[at])
+    return len(np.unique(values[hit]))
 
 
 def read_numbers(file: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:

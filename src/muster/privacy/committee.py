@@ -45,6 +45,8 @@ HEAD = struct.Struct(">I")
 @dataclass(frozen=True)
 class Committee:
     """The parties of secure sums, by the number of a client; everyone agrees to this beforehand.
+    No two clients share half a key: a mask is of the key that it was agreed on with, so that the
+    answer for one client would take off the mask of another.
 
     Attributes:
         keys: public keys of every client
@@ -57,8 +59,9 @@ class Committee:
     members: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        n = len(self.keys)
-        if len(self.owners) != n or len(set(self.keys)) != n:
+        n, halves = len(self.keys), ("sign", "agree")
+        different = [len({getattr(key, half) for key in self.keys}) for half in halves]
+        if len(self.owners) != n or different != [n, n]:
             raise MusterError("privacy: clients share a key for secure sums; give each its own")
         check_members(self.members, self.owners)
 

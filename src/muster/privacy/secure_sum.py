@@ -41,7 +41,15 @@ Say = Callable[[str], None]
 
 def hash_offer(offer: Offer) -> bytes:
     """Return the hash of everything in an offer that decides what clients answer."""
-    numbers = (offer.round, offer.population, offer.loss, offer.eps, offer.lr)
+    numbers = (
+        offer.round,
+        offer.rounds,
+        offer.population,
+        offer.loss,
+        offer.score,
+        offer.eps,
+        offer.lr,
+    )
     found = hashlib.sha256(" ".join(map(repr, numbers)).encode())
     parts: dict[str, Params] = {"": offer.model, **offer.server}
     for part, table in sorted(parts.items()):
