@@ -66,11 +66,12 @@ def resume_account(job: Job, state: RunState, account: Account) -> RunState:
     """Return the state with the releases charged that came after its checkpoint: whoever could
     contribute to one that is lost is taken to have done so. A run that has nothing to show and
     nothing left to spend is refused, and one whose account is shorter than it was."""
-    own = state.server[PART]
-    if len(account.charged) < int(own["charged"]):
+    own = state.server.get(PART)
+    known = state.round if own is None else int(own["charged"])  # rows: a round, a release
+    if len(account.charged) < known:
         raise MusterError(
             f"{account.file}: {plural(len(account.charged), 'release')} charged, and the "
-            f"checkpoint has {int(own['charged'])}: the account was cut or deleted; restore "
+            f"checkpoint has {known}: the account was cut or deleted; restore "
             "it, or start another run, which is charged to the clients once more"
         )
     if state.round == 0 and is_spent(job, account):
@@ -79,7 +80,9 @@ def resume_account(job: Job, state: RunState, account: Account) -> RunState:
             f"{account.file}, and no round was completed; start another run, which is charged "
             "to the clients once more"
         )
-    lost = account.count_since(int(own["charged"]))
+    if own is None:
+        return state
+    lost = account.count_since(known)
     charged = torch.tensor(len(account.charged))
     part = {**own, "charged": charged, "given": own["given"] + lost}
     return replace(state, server={**state.server, PART: part})
@@ -236,18 +239,22 @@ def smooth_loss(
     }
 
 
-def describe_privacy(job: Job, account: Account, played: int) -> Facts:
+def find_spent(job: Job, account: Account, played: int) -> list[str]:
+    """Return a warning of a run that ended early, because rounds were repeated."""
+    if played >= job.rounds or not is_spent(job, account):
+        return []
+    again = plural(len(account.charged) - played, "release")
+    return [
+        f"the privacy budget was spent after round {played} of {job.rounds}: {again} had to be "
+        "repeated, and count"
+    ]
+
+
+def describe_privacy(job: Job, account: Account) -> Facts:
     """Return the facts of a private run: what it promised, and what it has cost."""
     privacy = job.get_privacy()
     early = count_early(account.charged, job.warmup)
     spent = privacy.account(job.rounds, job.warmup, len(account.charged), early)
-    doubts = []
-    if played < job.rounds and is_spent(job, account):
-        again = plural(len(account.charged) - played, "release")
-        doubts.append(
-            f"the privacy budget was spent after round {played} of {job.rounds}: {again} had to be "
-            "repeated, and count"
-        )
     return {
         "privacy": {
             "private": privacy.private,
@@ -258,8 +265,7 @@ def describe_privacy(job: Job, account: Account, played: int) -> Facts:
             "delta": float(privacy.delta),
             "releases": len(account.charged),
             **{EPSILON[role]: value for role, value in spent.items() if value is not None},
-        },
-        "doubts": doubts,
+        }
     }
 
 
