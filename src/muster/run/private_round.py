@@ -28,6 +28,7 @@ from ..privacy.noise import draw_vectors, seeded_words, system_words
 from ..protocol import Appraisal, LedgerEntry, Offer, Replies, Roster, RunState, Traffic
 from ..results.run_warnings import Facts
 from ..schedules import value_after
+from .contributors import NOT_FINITE
 from .evaluation_cache import EvaluationCache
 from .group_audit import audit_sums, build_standing, deal, find_possible, weigh_groups
 from .job import Job
@@ -285,9 +286,9 @@ def record_private_round(
     """
     job, n, t = setup.job, len(roster), offer.round
     joined, failed = answers.decision.yes, answers.failed
-    admitted = joined & counts
     reason = answers.decision.reason.astype(np.dtypes.StringDType())
     reason[joined & ~counts] = UNLIKE_GROUP
+    admitted = joined & counts & (reason != NOT_FINITE)
     down = np.full(n, params.nbytes(offer.model) + 2 * SCALAR * job.method.refers)
     sends = joined | job.get_privacy().secure
     numbers = np.dtype(np.uint32).itemsize * job.count_numbers(offer.model)
@@ -305,7 +306,7 @@ def record_private_round(
         "failed": int(failed.sum()),
         "admitted": int(admitted.sum()),
         "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
-        "refused": int((joined & ~counts).sum()),
+        "refused": int((joined & ~admitted).sum()),
         "skipped": answers.sums is None,
         "steps": int(answers.steps.sum()),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
