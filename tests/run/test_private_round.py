@@ -232,7 +232,7 @@ def test_no_client_gives_more_than_its_budget():
     assert run.facts["privacy"]["noise"] == 0.3
 
 
-def test_training_that_diverges_is_said_and_moves_nothing_but_by_noise():
+def test_training_that_diverges_is_a_warning_and_noise_alone_moves_the_model():
     away = muster.Local(steps=10, batch_size=8, lr=1e38)
     run = play(methods.fedavg(), seeded(noise=1e-6), local=away, dtype="float32")
     assert np.abs(flat(run.weights) - flat_start(federation())).max() < 1e-4
