@@ -112,6 +112,7 @@ def test_the_parties_of_sums_are_numbers_and_keys():
     assert named.sum_keys == SUM_KEYS
     assert named.sum_owners == (0, 1, 2, 3)
     assert named.sum_roles == (1, 1, 1, 1)
+    assert named.sum_priority == (0, 1, 2, 3)
     assert committee == ("3", "1", "0")
     assert add_parties(Network(), members, ())[1] == ("0", "1", "2")
     shared = [replace(m, owner="trust" if m.name in "ab" else "") for m in members]

@@ -22,7 +22,7 @@ from muster.flower.terms import check_terms, shared_terms
 from muster.flower.testing.faults import lose_node, set_arrays, set_report
 from muster.flower.transport.sum_wire import LIST, MASK_NONCE, NUMBER, SIGNED, SUM
 from muster.flower.transport.wire import APP_RAISED, MODEL, OFFER, decode
-from muster.privacy.committee import read_groups
+from muster.privacy.committee import read_groups, write_groups
 from muster.privacy.contributions import CONTRIBUTION
 from muster.privacy.masks import SumKey
 from muster.report.html.page import report_public
@@ -111,6 +111,28 @@ def test_groups_are_those_of_the_simulation_and_each_has_its_own_answers(case, q
         if asked(m) == UNMASK
     ]
     assert {answer.shape for answer in sent} == {(3, 651)}
+
+
+def test_members_refuse_a_server_that_deals_by_its_own_hand(case):
+    """It puts two clients that are its own next to the one that it is after."""
+
+    class Deals(LocalGrid):
+        def deliver(self, message, site):
+            if asked(message) == UNMASK:
+                listed = message.content.config_records[SUM][LIST]
+                first, one, two = read_groups(listed, 9)
+                forged = (first, (*one[:2], two[0]), (one[2], *two[1:]))
+                set_values(message.content, SUM, **{LIST: write_groups(forged)})
+            return super().deliver(message, site)
+
+    setup = grouped(case, rounds=1)
+    grid = setup.grid(grid=Deals)
+    run = setup.run(grid)
+    reasons = [r.error.reason for m, r in grid.log if asked(m) == UNMASK]
+    assert {m.metadata.dst_node_id for m, _ in grid.log if asked(m) == UNMASK} == {100, 101, 102}
+    assert all("other groups than the agreed seed deals in this round" in why for why in reasons)
+    assert run.rounds["skipped"].to_list() == [True]
+    assert run.rounds["releases"].to_list() == [0]
 
 
 def test_a_group_of_too_few_answers_is_in_no_list_and_the_others_go_on(case, quiet):
@@ -306,6 +328,7 @@ def test_the_terms_have_keys_and_numbers_and_no_names(case):
     table = tomllib.loads(text)
     assert table["privacy"]["committee"] == ["4", "1", "0"]
     assert table["network"]["sum_roles"] == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert table["network"]["sum_priority"] == [0, 1, 2]
     assert len(table["network"]["sum_keys"]) == 5
     assert "client" not in "".join(table["network"]["sum_keys"])
     assert all(member.name not in text for member in chosen.members)
@@ -403,16 +426,29 @@ def test_nodes_refuse_a_server_that_would_single_someone_out(case, cheat):
     assert {r.error.code for _, r in grid.log if r is not None and r.has_error()} == {APP_RAISED}
 
 
-def test_a_client_that_was_sent_another_model_is_in_no_sum(case, quiet):
-    """The others' answers would cancel, and the sum would be its own."""
+def send_model(content):
+    arrays = {n: decode(a) + 1 for n, a in content.array_records[MODEL].items()}
+    content[MODEL] = ArrayRecord({n: Array(a) for n, a in arrays.items()})
+
+
+OTHER_OFFERS = {
+    "model": send_model,
+    "lr": lambda content: set_values(content, OFFER, lr=0.5),
+    "rounds": lambda content: set_values(content, OFFER, rounds=99),  # a rate may decay by these
+    "population": lambda content: set_values(content, OFFER, population=4),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_OFFERS)
+def test_a_client_that_was_sent_another_offer_is_in_no_sum(case, quiet, what):
+    """The others' answers would cancel or be 0, and the sum would be its own."""
     setup = case(method="fedavg", rounds=1)
 
-    def other_model(kind, _, content):
+    def other_offer(kind, _, content):
         if kind == "train" and content.config_records[OFFER]["client"] == 4:
-            arrays = {n: decode(a) + 1 for n, a in content.array_records[MODEL].items()}
-            content[MODEL] = ArrayRecord({n: Array(a) for n, a in arrays.items()})
+            OTHER_OFFERS[what](content)
 
-    grid = setup.grid(grid=server_that(other_model))
+    grid = setup.grid(grid=server_that(other_offer))
     run = setup.run(grid)
     assert same(run, without(setup, 4))
     assert "its signature of a masked vector is wrong" in " ".join(run.moves["move"])

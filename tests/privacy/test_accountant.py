@@ -1,4 +1,5 @@
 import math
+from itertools import product
 
 import mpmath
 import numpy as np
@@ -56,6 +57,20 @@ def test_noise_and_epsilon_are_inverse_and_on_the_safe_side(delta, releases):
 def test_nothing_released_costs_nothing_and_much_noise_next_to_nothing():
     assert epsilon(1.0, 0, 1e-6) == 0.0
     assert epsilon(1e9, 10, 1e-3) == 0.0
+
+
+@pytest.mark.parametrize("releases", [1e-300, 1, 10**6, 1e300])
+def test_extreme_arguments_are_finite_and_on_the_safe_side(releases):
+    for eps, delta in product(
+        (1e-9, 1e-3, 1e3, 1e12, 1e300), (5e-324, 1e-300, 1e-5, 0.5, 1 - 1e-12)
+    ):
+        z = noise_for(eps, releases, delta)
+        assert 0 < z < math.inf
+        assert delta_of(eps, math.sqrt(releases) / z) <= delta
+        assert epsilon(z, releases, delta) <= eps * (1 + 1e-9)
+        if delta < 0.1 and eps < 1e12:  # and not more than what is needed
+            assert delta_of(eps, math.sqrt(releases) / (0.999 * z)) > delta
+    assert epsilon(1e-320, releases, 1e-5) == math.inf  # beyond any float
 
 
 @pytest.mark.parametrize(

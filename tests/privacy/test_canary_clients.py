@@ -16,7 +16,7 @@ from muster.protocol import Offer
 from muster.run.private_round import release
 from private_sums import sum_round
 
-TRIALS, RELEASES, DELTA, CLIP = 3000, 4, 1e-5, 0.5
+TRIALS, RELEASES, DELTA, CLIP = 12_000, 4, 1e-5, 0.5
 CLIENTS, JOINED = 10, 2
 MODULE = nn.Linear(4, 2, bias=False)
 nn.init.zeros_(MODULE.weight)
@@ -48,30 +48,24 @@ def project(job, offer, sums, mechanism):
     assert np.linalg.norm(canary) <= CLIP
     direction = canary / np.linalg.norm(canary) / CLIP
     return [
-        np.array(
-            [sum(direction @ mechanism(total) for _ in range(RELEASES)) for _ in range(TRIALS)]
-        )
+        (mechanism(total, (TRIALS * RELEASES, 1)) @ direction).reshape(TRIALS, -1).sum(1)
         for total in sums
     ]
 
 
-def release_one(job, offer, total):
-    return release(job, offer, total[None], False).updates[0]
+def releases_of(job, offer):
+    return lambda total, times: release(job, offer, np.tile(total, times), False).updates
 
 
 def test_what_is_released_of_a_client_stays_below_its_account():
     job, offer, sums = play(noise=2.0)
-    seen = project(
-        job, offer, sums, lambda total: release(job, offer, total[None], False).updates[0]
-    )
+    seen = project(job, offer, sums, releases_of(job, offer))
     assert 0.5 < attack(*seen, DELTA) < epsilon(2.0, RELEASES, DELTA)
 
 
 def test_too_little_noise_is_found_out():
     job, offer, sums = play(noise=1.0)
-    seen = project(
-        job, offer, sums, lambda total: release(job, offer, total[None], False).updates[0]
-    )
+    seen = project(job, offer, sums, releases_of(job, offer))
     assert attack(*seen, DELTA) > epsilon(4.0, RELEASES, DELTA), "what a noise of 4 would cost"
 
 
@@ -81,9 +75,9 @@ def test_a_denominator_of_those_who_joined_is_found_out():
     draw, deviation = np.random.default_rng(), 4.0 * CLIP / CLIENTS
     joined = {id(sums[0]): JOINED, id(sums[1]): JOINED - 1}
 
-    def average(total):
-        mean = decode(total, CLIP, job.scale(offer)) / joined[id(total)]
-        return mean + draw.normal(0, deviation, len(mean))
+    def average(total, times):
+        mean = np.tile(decode(total, CLIP, job.scale(offer)) / joined[id(total)], times)
+        return mean + draw.normal(0, deviation, mean.shape)
 
     seen = project(job, offer, sums, average)
     best = max(attack(*seen, DELTA), attack(-seen[0], -seen[1], DELTA))

@@ -56,10 +56,10 @@ def join(clients, values, at=None, committee=COMMITTEE):
     return answers, {k: check_vector(committee, at, k, a) for k, a in answers.items()}
 
 
-def ask(groups, at=None, committee=COMMITTEE, noise=silent, size=SIZE):
+def ask(groups, at=None, committee=COMMITTEE, noise=silent, size=SIZE, group_of=None):
     at = at or attempt()
     return [
-        answer_list(committee, KEYS[j], j, at, groups, size, noise, None).values
+        answer_list(committee, KEYS[j], j, at, groups, size, noise, None, group_of).values
         for j in committee.members
     ]
 
@@ -82,7 +82,8 @@ def test_groups_are_summed_each_by_itself():
     parts = ((0, 2, 4, 6), (1, 3, 5, 7, 8))
     groups = tuple(tuple(entries[k] for k in part) for part in parts)
     vectors = {k: a.values for k, a in answers.items()}
-    for total, part in zip(unmask(groups, vectors, ask(groups)), parts, strict=True):
+    given_ = ask(groups, group_of=dict.fromkeys(parts[1], 1))
+    for total, part in zip(unmask(groups, vectors, given_), parts, strict=True):
         assert np.array_equal(total, add(values[list(part)]))
 
 
@@ -257,6 +258,37 @@ def test_a_list_that_one_member_may_answer_another_may_not():
         check_groups(COMMITTEE, 0, attempt(), (tuple(entries[k] for k in (0, 1, 2)),))
 
 
+DEALT = {0: 0, 2: 0, 4: 0, 1: 1, 3: 1, 5: 1, 6: 2, 7: 2, 8: 2}
+SOUND = ((0, 2, 4), (1, 3, 5), (6, 7, 8))
+
+
+@pytest.mark.parametrize(
+    ("parts", "group_of"),
+    [
+        (((0, 2, 4), (1, 3, 8), (5, 6, 7)), DEALT),
+        (((0, 2, 4), (1, 3, 5, 6, 7, 8)), DEALT),
+        (((0, 2, 4, 8), (1, 3, 5)), DEALT),
+        (((0, 2, 4), (6, 7, 8), (1, 3, 5)), DEALT),
+        (((0, 2, 4, 6), (1, 3, 5, 7, 8)), {}),
+    ],
+    ids=["swapped", "together", "one moved", "in another order", "where there is one group"],
+)
+def test_a_member_refuses_groups_that_the_agreed_draw_did_not_deal(parts, group_of):
+    """A server could put its target alone with clients of its own."""
+    _, entries = join(range(9), draw())
+    groups = tuple(tuple(entries[k] for k in part) for part in parts)
+    with pytest.raises(MusterError, match="list has other groups than the agreed seed deals in"):
+        check_groups(COMMITTEE, 0, attempt(), groups, group_of)
+
+
+@pytest.mark.parametrize("left_out", [None, 0, 1, 2])
+def test_a_member_accepts_groups_as_dealt_and_without_one_of_too_few(left_out):
+    _, entries = join(range(9), draw())
+    parts = [part for g, part in enumerate(SOUND) if g != left_out]
+    groups = tuple(tuple(entries[k] for k in part) for part in parts)
+    check_groups(COMMITTEE, 0, attempt(), groups, DEALT)
+
+
 def test_only_members_answer_lists():
     _, entries = join(range(9), draw())
     with pytest.raises(MusterError, match="came to a client that is not in the committee"):
@@ -330,6 +362,15 @@ def test_a_list_longer_than_the_roster_is_refused_unread():
         ({"members": (0, 0, 2, 4)}, "4 clients of 3 owners"),
         ({"members": (0, 2, 99)}, "3 clients of 2 owners"),
         ({"keys": tuple(KEYS[0].public for _ in KEYS)}, "clients share a key for secure sums"),
+        (
+            {
+                "keys": (
+                    *(key.public for key in KEYS[:8]),
+                    replace(KEYS[8].public, agree=KEYS[1].public.agree),
+                )
+            },
+            "clients share a key for secure sums",
+        ),
     ],
 )
 def test_a_committee_that_protects_nobody_is_refused(fields, why):

@@ -25,6 +25,12 @@ def roster(n, members=3):
         ({"clip": 1, "noise": 1, "protect": "me"}, "privacy.protect: 'me'"),
         ({"clip": 1, "noise": 1, "unit": "days"}, "privacy.unit: 'days'"),
         ({"clip": 1, "noise": 1, "smoothing": 1.0}, "privacy.smoothing: 1.0"),
+        ({"clip": 1, "noise": 1, "smoothing": "a"}, "privacy.smoothing: 'a'; allowed: 0.0 up to"),
+        ({"clip": 1, "noise": 1, "secure": "no"}, "privacy.secure: 'no'; allowed: True or False"),
+        ({"clip": 1, "noise": 1, "seeded": 0}, "privacy.seeded: 0; allowed: True or False"),
+        ({"clip": 1, "noise": 1, "loss": "low"}, "privacy.loss: 'low'; give a number or a sched"),
+        ({"clip": 1, "noise": 1, "loss": -1}, "privacy.loss: -1.0; allowed: 0 and above"),
+        ({"clip": 1, "noise": 1, "committee": "abc"}, "privacy.committee: 'abc'; allowed: a list"),
         (
             {"clip": 1, "noise": 1, "protect": "others", "loss": muster.schedules.Constant(1.0)},
             "makes F\\(w\\) exact",
@@ -34,6 +40,10 @@ def roster(n, members=3):
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(muster.MusterError, match=message):
         Gaussian(**settings)
+
+
+def test_a_public_loss_may_be_a_number():
+    assert Gaussian(1.0, noise=1.0, loss=1).loss == muster.schedules.Constant(1.0)
 
 
 def test_noise_follows_from_epsilon_and_the_most_that_a_protected_client_gives():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from muster.privacy.groups import deal_groups
+from muster.privacy.groups import deal_everyone, deal_groups
 from muster.protocol import Roster
 
 
@@ -49,3 +49,12 @@ def test_clients_whose_groups_did_badly_sit_together():
     assert set(group[18:]) == {1}
     mixed = [deal(roster(), 4, t, 0.1 * np.arange(24)) for t in range(20)]
     assert len({tuple(group) for group in mixed}) > 5
+
+
+def test_a_draw_of_everyone_is_of_agreed_numbers_alone():
+    who = roster()
+    dealt = deal_everyone(who.priority, who.ids, 4, 3, t=5)
+    np.testing.assert_array_equal(dealt, deal(who, 4, t=5))
+    assert sorted(np.bincount(dealt)) == [4, 6, 7, 7]
+    assert (dealt != deal_everyone(who.priority, who.ids, 4, 4, t=5)).any()  # of another seed
+    assert not deal_everyone(who.priority, who.ids, 1, 3, t=5).any()

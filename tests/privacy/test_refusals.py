@@ -117,6 +117,9 @@ def test_groups_are_for_an_audit_and_it_needs_them():
     job = build(methods.fedalign(trust=True), groups)
     with pytest.raises(muster.MusterError, match=r"privacy\.groups: 3, and nobody judges them"):
         build(methods.fedalign(), groups)
+    sampled = methods.fedalign(trust=True, invite=parts.Sample(5))
+    with pytest.raises(muster.MusterError, match=r'invite Sample: .*checks? it.*invite = "full"'):
+        build(sampled, Gaussian(1.0, noise=1.0, groups=3, secure=True))
     for clients, priority, why in (
         (20, 20, "20 of them and 0 others; where clients check one another.*losses"),
         (20, 2, "there are 2 of them and 18 others"),

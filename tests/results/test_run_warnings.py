@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 
 import muster
 from helpers import federation
 from muster.report.tables import format_warnings, list_warnings, run_table
+from muster.results.run_warnings import _check_reference
 from muster.run.evaluate import compute_baselines
 
 M = muster.methods
@@ -48,6 +51,21 @@ def test_where_own_models_are_judged_the_common_one_may_stay(fed):
     kept = muster.simulate(few, muster.methods.ditto(), muster.models.Softmax(), 3)
     assert kept.rounds["loss"][-1] > kept.facts["constant_loss"] > kept.rounds["own_loss"][-1]
     assert not kept.warnings
+
+
+@pytest.mark.parametrize(
+    ("blind", "facts", "why"),
+    [
+        ([1], {}, "in 1 of 3 rounds .*one class has no AUC"),
+        ([1], {"privacy": {}}, ""),  # nothing is released before its first sum
+        ([1, 2], {"privacy": {}}, r"in 2 of 3 .* no F\(w\) had been released yet; .*privacy.loss"),
+    ],
+)
+def test_rounds_without_a_reference(blind, facts, why):
+    reason = ["F(w) unknown" if t in blind else "aligned" for t in (1, 2, 3)]
+    rounds = pl.DataFrame({"round": [1, 2, 3]})
+    said = _check_reference(rounds, rounds.with_columns(reason=pl.Series(reason)), facts)
+    assert re.fullmatch(f".*{why}.*" if why else "", said)
 
 
 def test_every_reply_refused(fed):

@@ -114,7 +114,16 @@ def test_the_divisor_is_the_public_weight_of_the_groups_that_count(monkeypatch):
 
 
 def test_secure_groups_are_the_plain_ones_but_for_rounding(monkeypatch):
+    """Of the draw alone: nobody's standing decides whom a member of the committee finds where."""
+    real = group_audit.deal_groups
+
+    def draw_alone(roster, groups, seed, t, standing):
+        return real(roster, groups, seed, t, np.zeros_like(standing))
+
+    by_standing = play()
+    monkeypatch.setattr(group_audit, "deal_groups", draw_alone)
     plain = play()
+    assert not np.array_equal(flat(plain), flat(by_standing))
     monkeypatch.setattr(contributors, "draw_vectors", lambda s, *rest: np.zeros(s, np.uint32))
     secure = play(secure=True)
     np.testing.assert_allclose(flat(secure), flat(plain), atol=1e-4)

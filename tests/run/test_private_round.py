@@ -232,6 +232,15 @@ def test_no_client_gives_more_than_its_budget():
     assert run.facts["privacy"]["noise"] == 0.3
 
 
+def test_training_that_diverges_is_a_warning_and_noise_alone_moves_the_model():
+    away = muster.Local(steps=10, batch_size=8, lr=1e38)
+    run = play(methods.fedavg(), seeded(noise=1e-6), local=away, dtype="float32")
+    assert np.abs(flat(run.weights) - flat_start(federation())).max() < 1e-4
+    assert set(run.clients["reason"]) == {"malformed: not finite"}
+    assert run.rounds.select("joined", "admitted", "refused").rows() == [(8, 0, 8)] * 4
+    assert any("every reply was refused" in w and "lower local.lr" in w for w in run.warnings)
+
+
 def test_clients_that_leave_abstain_unseen():
     fed = dataclasses.replace(federation(), requirement=np.array([0.1] * 4 + [9.0] * 4))
     run = play(

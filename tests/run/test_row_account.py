@@ -12,8 +12,10 @@ import muster
 from muster.engines.batches import plan_batches
 from muster.federation import Federation
 from muster.privacy import Gaussian, epsilon
+from muster.privacy.account import FILE
 from muster.privacy.sampled_accountant import SampledRelease, measure_epsilon
 from muster.results.privacy_statement import state_privacy
+from muster.run import training_loop
 from muster.run.row_account import RowAccount, list_uses
 
 SIZES = [10, 33, 64]
@@ -135,6 +137,40 @@ def test_the_results_have_each_owners_account():
     assert done.final["row_epsilon"].to_list() == pytest.approx([3.0] * 3, rel=0.01)
     assert (done.final["row_noise"] > 0).all()
     assert state_privacy(done.facts).startswith("private: epsilon 3.00 for a row of any client")
+
+
+def test_a_round_that_is_played_again_after_a_crash_is_charged_again(tmp_path, monkeypatch):
+    """Its gradients are released with other noise: whoever saw both knows more than of one."""
+    privacy = Gaussian(1.0, noise=2.0, delta=1e-3, unit="rows")
+    local = muster.Local(steps=2, batch_size=None)
+
+    def play(**more):
+        return muster.simulate(
+            federation(), muster.methods.fedavg(), MODEL, 4, local, privacy=privacy,
+            checkpoint=tmp_path, **more,
+        )  # fmt: skip
+
+    def crash(folder, state, *rest):
+        if state.round == 2:
+            raise SystemExit
+        save(folder, state, *rest)
+
+    save = training_loop.save_checkpoint
+    with monkeypatch.context() as patch:
+        patch.setattr(training_loop, "save_checkpoint", crash)
+        with pytest.raises(SystemExit):
+            play()
+    assert len((tmp_path / FILE).read_text().splitlines()) == 2
+    with pytest.raises(muster.MusterError, match="2 releases are charged there; resume the run"):
+        play()
+    run = play(resume=True)
+    assert run.rounds["releases"].to_list() == [1, 3, 4]
+    assert run.facts["privacy"]["releases"] == 4
+    assert run.final["row_epsilon"].to_list() == [epsilon(2.0, 4 * 2, 1e-3)] * 3
+    assert any("budget was spent after round 3 of 4: 1 release" in text for text in run.warnings)
+    (tmp_path / FILE).write_text("")
+    with pytest.raises(muster.MusterError, match=r"0 releases charged.*has 3: the account w"):
+        play(resume=True)
 
 
 def test_two_private_runs_of_a_seed_differ_and_a_seeded_one_says_that_it_is_not_private():

@@ -32,7 +32,7 @@ def sum_round(job, fed, t=0, released=0.0, without=None):
         cache = EvaluationCache(clients.appraise, clients.evaluate, fed.n).use(state)
         roster = private_round.invite(setup, select_pool(setup, t, ~fed.unseen), t)
         offer = build_offer(setup, state)
-        roster = group_audit.deal(job, roster, t, own)
+        roster = group_audit.deal(job, fed.population, roster, t, own)
         if job.method.refers:
             offer = private_round.add_reference(setup, offer, roster, cache, own)
         if without is not None:

@@ -57,6 +57,7 @@ class Network:
         sum_keys: public keys of the clients for secure sums (written by `muster federate`)
         sum_owners: numbers of the clients' owners (the same)
         sum_roles: weights of the clients in the objective, 1 for priority (the same)
+        sum_priority: numbers of the priority clients (the same)
         advice: number of seeds of `muster federate --advise`: nodes train by every
             method of the terms on each, and report what verdicts rest on; 0: none
         advice_pairs: most clients of which it trains every pair
@@ -87,6 +88,7 @@ class Network:
     sum_keys: tuple[str, ...] = ()
     sum_owners: tuple[int, ...] = ()
     sum_roles: tuple[float, ...] = ()
+    sum_priority: tuple[int, ...] = ()
     advice: int = 0
     advice_pairs: int = 8
 
@@ -168,8 +170,13 @@ def add_parties(
     )
     ranks = {owner: i for i, owner in enumerate(dict.fromkeys(owners))}
     roles = tuple(1.0 if m.priority else m.importance * (not m.unseen) for m in members)
-    numbers = tuple(ranks[owner] for owner in owners)
-    named = replace(network, sum_keys=keys, sum_owners=numbers, sum_roles=roles)
+    named = replace(
+        network,
+        sum_keys=keys,
+        sum_owners=tuple(ranks[owner] for owner in owners),
+        sum_roles=roles,
+        sum_priority=tuple(k for k, m in enumerate(members) if m.priority),
+    )
     return named, tuple(map(str, chosen))
 
 

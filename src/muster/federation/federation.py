@@ -65,7 +65,8 @@ class Federation:
         resized: True if images of other sizes are resized to that of these rows
         pad: the token that pads shorter texts, where that is known
         varies: the way the seeds of a comparison vary the data: see `Variation`
-        ranges: plausible values of columns of tables, as in `Inputs`
+        ranges: plausible values of columns of tables that were agreed on, as in `Inputs`
+        measured: those of other columns, by statistics of the training rows
         recode: values of columns of tables that were replaced, as in `Inputs`
     """
 
@@ -96,6 +97,7 @@ class Federation:
     pad: int | None = None
     varies: VariationKind = "unknown"
     ranges: dict[str, Range] = field(default_factory=dict)
+    measured: dict[str, Range] = field(default_factory=dict)
     recode: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @classmethod
@@ -324,7 +326,7 @@ class Federation:
             text=self.text,
             resized=self.resized,
             pad=self.pad,
-            ranges=self.ranges,
+            ranges={**self.measured, **self.ranges},
             recode=self.recode,
         )
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from ..base.checks import check_above, is_number, require
 from ..base.lazy import special
 
-TIMES = 200  # halvings of an interval: to the last bit of a float
+TIMES = 1200  # halvings of an interval, at most: to the last bit of the smallest float
 
 
 def delta_of(epsilon: float, mu: float) -> float:

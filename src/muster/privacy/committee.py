@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import MusterError, unknown_name
-from .fixed_point import Vectors, add
+from .fixed_point import Vectors
 from .masks import (
     ATTEMPT,
     KEY,
@@ -45,6 +45,8 @@ HEAD = struct.Struct(">I")
 @dataclass(frozen=True)
 class Committee:
     """The parties of secure sums, by the number of a client; everyone agrees to this beforehand.
+    No two clients share half a key: a mask is of the key that it was agreed on with, so that the
+    answer for one client would take off the mask of another.
 
     Attributes:
         keys: public keys of every client
@@ -57,8 +59,9 @@ class Committee:
     members: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        n = len(self.keys)
-        if len(self.owners) != n or len(set(self.keys)) != n:
+        n, halves = len(self.keys), ("sign", "agree")
+        different = [len({getattr(key, half) for key in self.keys}) for half in halves]
+        if len(self.owners) != n or different != [n, n]:
             raise MusterError("privacy: clients share a key for secure sums; give each its own")
         check_members(self.members, self.owners)
 
@@ -206,12 +209,14 @@ def answer_list(
     size: int,
     noise: Callable[[tuple[int, int]], Vectors],
     before: MemberRecord | None,
+    group_of: Mapping[int, int] | None = None,
 ) -> MemberRecord:
     """Return the answer of a member to a list: what it answered before, if it was the same list.
 
     Args:
         size: numbers of a contribution
         noise: draws the member's own noise of this shape, as whole numbers modulo 2^32
+        group_of: the group of each client by the agreed draw; default: one for all
     """
     listed = hashlib.sha256(write_groups(groups)).digest()
     if before is not None and is_repeated(before, attempt):
@@ -222,7 +227,7 @@ def answer_list(
             )
         return before
     check_own_key(committee, key, client)
-    check_groups(committee, client, attempt, groups)
+    check_groups(committee, client, attempt, groups, group_of)
     answer = np.zeros((len(groups), size), np.uint32) - noise((len(groups), size))
     for row, group in zip(answer, groups, strict=True):
         for entry in group:
@@ -241,10 +246,16 @@ def check_own_key(committee: Committee, key: SumKey, client: int) -> None:
         )
 
 
-def check_groups(committee: Committee, member: int, attempt: Attempt, groups: Groups) -> None:
+def check_groups(
+    committee: Committee,
+    member: int,
+    attempt: Attempt,
+    groups: Groups,
+    group_of: Mapping[int, int] | None = None,
+) -> None:
     """Refuse a list by which the server, alone or with this member's owner, could single anyone
-    out: a group too small or of too few owners, a client listed twice, a signature that is wrong.
-    """
+    out: a group too small or of too few owners, a client listed twice, a signature that is wrong,
+    clients put together or apart by another hand than the draw that was agreed on."""
 
     def refuse(why: str) -> MusterError:
         return MusterError(f"secure sum: the server's list {why}; nothing was sent")
@@ -263,6 +274,10 @@ def check_groups(committee: Committee, member: int, attempt: Attempt, groups: Gr
         owners = {committee.owners[entry.client] for entry in group}
         if len(owners - {committee.owners[member]}) < OTHER_OWNERS:
             raise refuse(f"has a group of fewer than {OTHER_OWNERS} other owners")
+    of = group_of or {}
+    dealt = [g for group in groups for g in sorted({of.get(entry.client, 0) for entry in group})]
+    if len(dealt) != len(groups) or dealt != sorted(set(dealt)):
+        raise refuse("has other groups than the agreed seed deals in this round")
 
 
 def check_vector(
@@ -277,11 +292,15 @@ def unmask(
     groups: Groups, vectors: Mapping[int, Vectors], answers: Sequence[Vectors]
 ) -> list[Vectors]:
     """Return the sum of each group, from the masked vectors and every member's answer."""
-    return [
-        add(np.stack([vectors[entry.client] for entry in group]))
-        - add(np.stack([answer[g] for answer in answers]))
-        for g, group in enumerate(groups)
-    ]
+    sums = []
+    for g, group in enumerate(groups):
+        total = np.zeros_like(answers[0][g])
+        for entry in group:
+            total += vectors[entry.client]
+        for answer in answers:
+            total -= answer[g]
+        sums.append(total)
+    return sums
 
 
 def write_groups(groups: Groups) -> bytes:

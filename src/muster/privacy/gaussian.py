@@ -10,11 +10,11 @@ import numpy as np
 
 from ..base import rng
 from ..base.arrays import Bool, Float64, Int64
-from ..base.checks import check_above, check_one_of, check_whole, require
+from ..base.checks import check_above, check_one_of, check_whole, is_number, require
 from ..base.errors import MusterError
 from ..base.registry import part
 from ..protocol import Roster
-from ..schedules import Schedule
+from ..schedules import Schedule, as_schedule
 from .accountant import check_delta, epsilon, noise_for
 from .committee import LEAST_MEMBERS
 
@@ -83,6 +83,11 @@ class Gaussian(Privacy):
         check_above("privacy.clip", self.clip)
         if (self.noise is None) == (self.epsilon is None):
             raise MusterError("privacy: give noise or epsilon, one of both")
+        for name in ("secure", "seeded"):
+            flag = getattr(self, name)
+            require(isinstance(flag, bool), f"privacy.{name}", flag, "True or False")
+        if self.loss is not None:
+            object.__setattr__(self, "loss", as_schedule(self.loss, "privacy.loss"))
         for name in ("noise", "epsilon", "denominator"):
             if getattr(self, name) is not None and not (name == "noise" and self.silent):
                 check_above(f"privacy.{name}", getattr(self, name))
@@ -95,7 +100,8 @@ class Gaussian(Privacy):
         check_above("privacy.most_loss", self.most_loss)
         check_above("privacy.loss_share", self.loss_share)
         smooth = self.smoothing
-        require(0.0 <= smooth < 1.0, "privacy.smoothing", smooth, "0.0 up to, not including, 1.0")
+        ok = is_number(smooth) and 0.0 <= smooth < 1.0
+        require(ok, "privacy.smoothing", smooth, "0.0 up to, not including, 1.0")
         check_whole("privacy.groups", self.groups)
         self._check_secure()
         if self.protect == "others" and self.loss is not None:
@@ -104,6 +110,9 @@ class Gaussian(Privacy):
             )
 
     def _check_secure(self) -> None:
+        named = isinstance(self.committee, (tuple, list))
+        require(named, "privacy.committee", self.committee, "a list of clients' names")
+        object.__setattr__(self, "committee", tuple(self.committee))
         if not self.secure:
             require(not self.committee, "privacy.committee", self.committee, "with secure = true")
             return

@@ -119,6 +119,13 @@ def check_groups(privacy: Gaussian, method: Method) -> None:
             f"privacy.groups: {privacy.groups}, and nobody judges them: they add noise and nothing "
             "else; use trust = true, or leave them out"
         )
+    if privacy.secure and privacy.groups > 1 and not isinstance(method.invite, Full):
+        raise MusterError(
+            f"privacy.groups: {privacy.groups} with secure = true, and invite "
+            f"{type(method.invite).__name__}: all clients are dealt, asked or not, so that members "
+            f"of the committee can check it, and a group of fewer than {LEAST_GROUP} asked has no "
+            'sum; use invite = "full"'
+        )
 
 
 def is_single(attack: Any) -> bool:

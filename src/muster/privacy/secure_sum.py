@@ -41,7 +41,15 @@ Say = Callable[[str], None]
 
 def hash_offer(offer: Offer) -> bytes:
     """Return the hash of everything in an offer that decides what clients answer."""
-    numbers = (offer.round, offer.population, offer.loss, offer.eps, offer.lr)
+    numbers = (
+        offer.round,
+        offer.rounds,
+        offer.population,
+        offer.loss,
+        offer.score,
+        offer.eps,
+        offer.lr,
+    )
     found = hashlib.sha256(" ".join(map(repr, numbers)).encode())
     parts: dict[str, Params] = {"": offer.model, **offer.server}
     for part, table in sorted(parts.items()):
@@ -151,13 +159,18 @@ class SimulatedParties:
         return {k: self.joined[k] for k in vectors}
 
     def answer(
-        self, attempt: Attempt, groups: Groups, size: int, noise: DrawNoise
+        self,
+        attempt: Attempt,
+        groups: Groups,
+        size: int,
+        noise: DrawNoise,
+        group_of: Mapping[int, int] | None = None,
     ) -> dict[int, Vectors]:
         """Return every member's answer to a list."""
         for j in self.committee.members:
             before = self.answered.get(j)
             self.answered[j] = answer_list(
-                self.committee, self.keys[j], j, attempt, groups, size, noise, before
+                self.committee, self.keys[j], j, attempt, groups, size, noise, before, group_of
             )
         return {j: self.answered[j].values for j in self.committee.members}
 
@@ -178,7 +191,7 @@ def simulate_sum(
         parties.committee,
         [attempt],
         lambda at: parties.join(at, vectors),
-        lambda at, groups: parties.answer(at, groups, size, noise),
+        lambda at, groups: parties.answer(at, groups, size, noise, group_of),
         charge,
         group_of=group_of,
     )

@@ -36,7 +36,7 @@ def find_warnings(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> 
         _check_refusals(rounds, clients),
         _check_participation(rounds),
         _check_failures(rounds),
-        _check_reference(rounds, clients),
+        _check_reference(rounds, clients, facts),
         _check_band(rounds, clients, facts),
         _check_claims(clients, facts),
         _check_movement(facts),
@@ -115,15 +115,21 @@ def _check_failures(rounds: pl.DataFrame) -> str:
     return f"{failed} of {asked} requests got no reply: run.clients has the clients and reasons"
 
 
-def _check_reference(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
-    """Warn about rounds without F(w), in which no client could compare its own loss with it."""
+def _check_reference(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> str:
+    """Warn about rounds without F(w), in which no client could compare its own loss with it. A
+    private run releases it with each sum, so that its first round never has one."""
     blind = clients.filter(pl.col("reason") == UNKNOWN)["round"].n_unique()
-    if not blind:
+    if blind <= ("privacy" in facts):
         return ""
-    return (
-        f"in {blind} of {plural(len(rounds), 'round')} no client outside the objective could join: "
+    why = (
         "no priority client that was asked has a measure of the model (one class has no AUC, rows "
         "without an event no loss); ask all of them, give them more rows, or take another criterion"
+    )
+    if "privacy" in facts:
+        why = "no F(w) had been released yet; give a public one (privacy.loss)"
+    return (
+        f"in {blind} of {plural(len(rounds), 'round')} no client outside the objective could join: "
+        f"{why}"
     )
 
 

@@ -28,6 +28,8 @@ from .evaluation_cache import EvaluationCache
 from .job import Job
 from .local_clients import LocalClients
 
+NOT_FINITE = "malformed: not finite"  # the reason of a client whose contribution is 0 for it
+
 
 class Contributors(Protocol):
     """The clients of a private run, wherever they are."""
@@ -112,9 +114,12 @@ class LocalContributors:
                 claim[rows] = method.claim(tuned, rho)
                 factor[rows] *= np.nan_to_num(claim[rows]) / method.claim.most
             models = self.clients.adversary.send(offer, some.clients, work.models)
+            updates = flatten_updates(models, offer.model)
+            broken = rows[~np.isfinite(updates).all(1)]
+            factor[broken], decision.reason[broken] = 0.0, NOT_FINITE
             sent = contribute(
                 privacy,
-                flatten_updates(models, offer.model),
+                updates,
                 factor[rows],
                 known.loss[rows] if folded else None,
                 some.share * some.importance,

@@ -14,9 +14,10 @@ import numpy as np
 from ..base.arrays import Bool, Float64
 from ..base.lazy import torch
 from ..base.params import Params
+from ..federation import Population
 from ..parts.defences.group_trust import audit_groups
 from ..privacy.fixed_point import Vectors
-from ..privacy.groups import deal_groups
+from ..privacy.groups import deal_everyone, deal_groups
 from ..privacy.secure_sum import is_possible
 from ..protocol import Offer, Roster
 from .job import Job
@@ -35,12 +36,15 @@ def build_standing(job: Job, n: int, model: Params) -> Params:
     }
 
 
-def deal(job: Job, roster: Roster, t: int, own: Params) -> Roster:
+def deal(job: Job, population: Population, roster: Roster, t: int, own: Params) -> Roster:
     """Return the roster with the group of each client, where groups are judged."""
     if job.method.trust is None:
         return roster
-    standing = own[STANDING].cpu().numpy()[roster.clients]
     groups = job.get_privacy().groups
+    if job.hides_clients:
+        dealt = deal_everyone(population.priority, population.ids, groups, job.seed, t)
+        return replace(roster, group=dealt[roster.clients])
+    standing = own[STANDING].cpu().numpy()[roster.clients]
     return replace(roster, group=deal_groups(roster, groups, job.seed, t, standing))
 
 

@@ -28,6 +28,7 @@ from ..privacy.noise import draw_vectors, seeded_words, system_words
 from ..protocol import Appraisal, LedgerEntry, Offer, Replies, Roster, RunState, Traffic
 from ..results.run_warnings import Facts
 from ..schedules import value_after
+from .contributors import NOT_FINITE
 from .evaluation_cache import EvaluationCache
 from .group_audit import audit_sums, build_standing, deal, find_possible, weigh_groups
 from .job import Job
@@ -66,11 +67,12 @@ def resume_account(job: Job, state: RunState, account: Account) -> RunState:
     """Return the state with the releases charged that came after its checkpoint: whoever could
     contribute to one that is lost is taken to have done so. A run that has nothing to show and
     nothing left to spend is refused, and one whose account is shorter than it was."""
-    own = state.server[PART]
-    if len(account.charged) < int(own["charged"]):
+    own = state.server.get(PART)
+    known = state.round if own is None else int(own["charged"])  # rows: a round, a release
+    if len(account.charged) < known:
         raise MusterError(
             f"{account.file}: {plural(len(account.charged), 'release')} charged, and the "
-            f"checkpoint has {int(own['charged'])}: the account was cut or deleted; restore "
+            f"checkpoint has {known}: the account was cut or deleted; restore "
             "it, or start another run, which is charged to the clients once more"
         )
     if state.round == 0 and is_spent(job, account):
@@ -79,7 +81,9 @@ def resume_account(job: Job, state: RunState, account: Account) -> RunState:
             f"{account.file}, and no round was completed; start another run, which is charged "
             "to the clients once more"
         )
-    lost = account.count_since(int(own["charged"]))
+    if own is None:
+        return state
+    lost = account.count_since(known)
     charged = torch.tensor(len(account.charged))
     part = {**own, "charged": charged, "given": own["given"] + lost}
     return replace(state, server={**state.server, PART: part})
@@ -115,7 +119,7 @@ def play_private_round(
     pool = select_pool(setup, t, present)
     roster = invite(setup, pool, t)
     own, server = state.server[PART], {k: v for k, v in state.server.items() if k != PART}
-    roster = deal(job, roster, t, own)
+    roster = deal(job, population, roster, t, own)
     offer = build_offer(setup, state)
     if method.refers:
         offer = add_reference(setup, offer, roster, cache, own)
@@ -236,18 +240,22 @@ def smooth_loss(
     }
 
 
-def describe_privacy(job: Job, account: Account, played: int) -> Facts:
+def find_spent(job: Job, account: Account, played: int) -> list[str]:
+    """Return a warning of a run that ended early, because rounds were repeated."""
+    if played >= job.rounds or not is_spent(job, account):
+        return []
+    again = plural(len(account.charged) - played, "release")
+    return [
+        f"the privacy budget was spent after round {played} of {job.rounds}: {again} had to be "
+        "repeated, and count"
+    ]
+
+
+def describe_privacy(job: Job, account: Account) -> Facts:
     """Return the facts of a private run: what it promised, and what it has cost."""
     privacy = job.get_privacy()
     early = count_early(account.charged, job.warmup)
     spent = privacy.account(job.rounds, job.warmup, len(account.charged), early)
-    doubts = []
-    if played < job.rounds and is_spent(job, account):
-        again = plural(len(account.charged) - played, "release")
-        doubts.append(
-            f"the privacy budget was spent after round {played} of {job.rounds}: {again} had to be "
-            "repeated, and count"
-        )
     return {
         "privacy": {
             "private": privacy.private,
@@ -258,8 +266,7 @@ def describe_privacy(job: Job, account: Account, played: int) -> Facts:
             "delta": float(privacy.delta),
             "releases": len(account.charged),
             **{EPSILON[role]: value for role, value in spent.items() if value is not None},
-        },
-        "doubts": doubts,
+        }
     }
 
 
@@ -279,9 +286,9 @@ def record_private_round(
     """
     job, n, t = setup.job, len(roster), offer.round
     joined, failed = answers.decision.yes, answers.failed
-    admitted = joined & counts
     reason = answers.decision.reason.astype(np.dtypes.StringDType())
     reason[joined & ~counts] = UNLIKE_GROUP
+    admitted = joined & counts & (reason != NOT_FINITE)
     down = np.full(n, params.nbytes(offer.model) + 2 * SCALAR * job.method.refers)
     sends = joined | job.get_privacy().secure
     numbers = np.dtype(np.uint32).itemsize * job.count_numbers(offer.model)
@@ -299,7 +306,7 @@ def record_private_round(
         "failed": int(failed.sum()),
         "admitted": int(admitted.sum()),
         "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
-        "refused": int((joined & ~counts).sum()),
+        "refused": int((joined & ~admitted).sum()),
         "skipped": answers.sums is None,
         "steps": int(answers.steps.sum()),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,

@@ -114,8 +114,14 @@ class RowAccount:
         noise = RowNoise(privacy.clip, both[:, 0], most, both[:, 1], seeded)
         return cls(privacy, job.method, job.local, sizes, noise)
 
+    @property
+    def least_noise(self) -> float:
+        """The least z of any client's gradients."""
+        return float(self.noise.noise.min())
+
     def measure(self, played: int) -> Float64:
-        """Return the epsilon that so many rounds cost each client's rows at most."""
+        """Return the epsilon that so many rounds, repeated ones too, cost each client's rows at
+        most."""
 
         @cache
         def spend(use: RowUse, noise: float, loss_noise: float) -> float:
@@ -151,7 +157,7 @@ class RowAccount:
                 "unit": self.privacy.unit,
                 "protect": self.privacy.protect,
                 "clip": float(self.privacy.clip),
-                "noise": float(self.noise.noise.min()),
+                "noise": self.least_noise,
                 "delta": float(self.privacy.delta),
                 "releases": played,
                 "epsilon_rows": float(self.measure(played).max()),

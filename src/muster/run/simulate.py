@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -119,6 +120,7 @@ def run_job(
     """
     if job.privacy is not None:
         compute.refuse_spread("with privacy each of its processes would draw another noise")
+        fed = replace(fed, measured={})  # statistics of rows, without noise
     module = job.check(fed) if module is None else module
     once = partial(run_job, compute=compute, keep=Keep(evaluate_every=0))
     job, chosen = choose_epsilon(fed, job, once)

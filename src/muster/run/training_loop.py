@@ -39,6 +39,7 @@ from .phase_times import PhaseTimes
 from .private_round import (
     build_private_state,
     describe_privacy,
+    find_spent,
     is_spent,
     play_private_round,
     resume_account,
@@ -179,9 +180,10 @@ def _run_rounds(
         if found is not None:
             state, ledger = found
 
-    account = None
-    if setup.job.protects_clients:
-        account = Account.open(keep.checkpoint, keep.resume)
+    account, row_account = None, origin.row_account
+    if setup.job.privacy is not None:
+        noise = setup.job.noise if row_account is None else row_account.least_noise
+        account = Account.open(keep.checkpoint, keep.resume, noise)
         state = resume_account(setup.job, state, account)
     every = keep.evaluate_every or rounds
     # Evaluated after every round, a state needs no more appraisals at its offer.
@@ -202,10 +204,12 @@ def _run_rounds(
             # The last bits of a sum depend on how torch's threads split it.
             with one_thread():
                 with phase("aggregate"):
-                    if account is None:
-                        following, entry = play_round(setup, cache, state)
-                    else:
+                    if account is not None and row_account is None:
                         following, entry = play_private_round(setup, cache, state, account)
+                    else:
+                        if account is not None:
+                            account.charge(state.round)
+                        following, entry = play_round(setup, cache, state)
                 if entry.answered < setup.quorum:
                     raise NoQuorum(explain_no_quorum(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
@@ -216,8 +220,8 @@ def _run_rounds(
                         measured = measures.compute_measures(setup.population, view)
             seconds = time.perf_counter() - began
             with phase("store"):
-                if origin.row_account is not None:
-                    measured = {**measured, "releases": following.round}
+                if account is not None and row_account is not None:
+                    measured = {**measured, "releases": len(account.charged)}
                 row = ledger.add(entry, {**measured, "seconds": seconds})
                 state = following
                 # A private round that is played again is released again: each is saved.
@@ -241,16 +245,19 @@ def _run_rounds(
     if origin.test_rows is not None:
         after = frames["final"].columns.index("rows") + 1
         frames["final"].insert_column(after, pl.Series("test_rows", origin.test_rows))
-    if origin.row_account is not None:
-        frames["final"] = origin.row_account.add_columns(frames["final"], state.round)
+    releases = 0 if account is None else len(account.charged)
+    if row_account is not None:
+        frames["final"] = row_account.add_columns(frames["final"], releases)
     if origin.holdings is not None:
         frames["holdings"] = origin.holdings
     for name in (*TABLES, "final"):
         frames[name] = add_names(frames[name], setup.population.names)
     own = collect_own_models(state)
-    privacy = {} if account is None else describe_privacy(setup.job, account, state.round)
-    if origin.row_account is not None:
-        privacy = origin.row_account.describe(state.round)
+    privacy: Facts = {} if row_account is None else row_account.describe(releases)
+    spent: list[str] = []
+    if account is not None:
+        privacy = privacy or describe_privacy(setup.job, account)
+        spent = find_spent(setup.job, account, state.round)
     run = Run(
         weights=params.to_state_dict(module, setup.job.method.product(state.model)),
         **frames,
@@ -267,7 +274,7 @@ def _run_rounds(
             **compute_requirement_gap(frames["final"]),
             "made_with": describe_environment(),
             **privacy,
-            "doubts": [*origin.facts.get("doubts", ()), *privacy.get("doubts", ())],
+            "doubts": [*origin.facts.get("doubts", ()), *spent],
         },
         own=own,
         recipe=origin.recipe,

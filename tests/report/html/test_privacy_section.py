@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -78,6 +79,11 @@ def test_a_public_page_shows_released_numbers_and_no_others(private, tmp_path, c
             if isinstance(value, float):
                 assert f"{value:.4g}" not in shown
     assert "accuracy" not in body
+
+
+def test_a_run_that_ended_before_its_first_round_has_a_public_page(private, tmp_path):
+    none = replace(private, rounds=private.rounds.head(0))
+    assert "Released numbers" in report_public({"x": [none]}, tmp_path / "x.html").read_text()
 
 
 def test_what_is_not_private_has_no_public_page(seeded, tmp_path):

@@ -253,7 +253,7 @@ class FolderData:
                 statistics, counts, columns, levels, scaled, fills, self.na_values
             )
 
-        ranges: dict[str, Range] = {}
+        measured: dict[str, Range] = {}
 
         def rescale(x: NDArray[Any], rows: AssignedRows) -> NDArray[Any]:
             if self.tables and not self.text and not self.manifest.mean and not scaled:
@@ -261,7 +261,7 @@ class FolderData:
                 both = zip(
                     columns, found.mean[0].tolist(), found.deviation[0].tolist(), strict=True
                 )
-                ranges.update({c: plausible_range(m, s) for c, m, s in both if c not in levels})
+                measured.update({c: plausible_range(m, s) for c, m, s in both if c not in levels})
             if self.manifest.mean:
                 x, scale = manifest_scaler(x, blocks[0], self.manifest)
                 transforms.append(scale)
@@ -290,7 +290,8 @@ class FolderData:
             text=self.text,
             pad=self.text.pad if self.text else None,
             resized=options.resize is not None,
-            ranges={**ranges, **self.manifest.ranges},
+            ranges=self.manifest.ranges,
+            measured=measured,
             recode=self.manifest.recode,
             label_column=options.label_column if self.tables else None,
             # With features or a text named, every other column is ignored.

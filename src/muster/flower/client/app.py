@@ -34,6 +34,7 @@ from ...parts.sketch import SKETCH
 from ...parts.tracks import select_sent
 from ...privacy.contributions import CONTRIBUTION
 from ...privacy.fixed_point import Vectors
+from ...privacy.groups import deal_everyone
 from ...privacy.masks import Attempt
 from ...privacy.noise import draw_vectors
 from ...privacy.secure_sum import hash_offer
@@ -172,11 +173,15 @@ def unmask(message: Message, context: Context) -> Message:
     if not isinstance(listed, bytes):
         raise MusterError("secure sum: the list is no bytes; nothing was sent")
     deviation = job.noise_deviation(offer)
+    clients = np.arange(len(party.committee.keys))
+    priority = np.isin(clients, _read_experiment(message, context).network.sum_priority)
+    dealt = deal_everyone(priority, clients, job.get_privacy().groups, job.seed, offer.round)
     answer = party.answer(
         attempt,
         listed,
         job.count_numbers(offer.model),
         lambda shape: draw_vectors(shape, deviation),
+        dict(enumerate(dealt.tolist())),
     )
     report = node.base_report(offer.round) | {"joined": True, "reason": ""}
     return reply_to(message, write_reply(report, "exact", as_contribution(answer)))
@@ -197,7 +202,8 @@ def _prepare_sum(
         context.node_config, build_committee(network, privacy.committee), role.client
     )
     agreed = dict(enumerate(network.sum_roles)).get(role.client)
-    if role.importance != agreed or role.priority > (agreed == 1) or role.share != 1:
+    priority = role.client in network.sum_priority
+    if role.importance != agreed or role.priority != priority or role.share != 1:
         raise MusterError(
             "secure sum: the server gives this client another role than was agreed on; nothing "
             "was sent"

@@ -68,14 +68,30 @@ class SumParty:
             write_private(file, record.to_bytes())
         return record
 
-    def answer(self, attempt: Attempt, listed: bytes, size: int, noise: DrawNoise) -> Vectors:
-        """Return its answer to a list, as a member of the committee."""
+    def answer(
+        self,
+        attempt: Attempt,
+        listed: bytes,
+        size: int,
+        noise: DrawNoise,
+        group_of: Mapping[int, int] | None = None,
+    ) -> Vectors:
+        """Return its answer to a list, as a member of the committee; `group_of` are the groups of
+        the agreed draw."""
         groups = read_groups(listed, len(self.committee.keys))
         file = self._file(ANSWERED)
         with lock_folder(self.folder):
             before = self._read(file, MemberRecord.from_bytes)
             record = answer_list(
-                self.committee, self.key, self.client, attempt, groups, size, noise, before
+                self.committee,
+                self.key,
+                self.client,
+                attempt,
+                groups,
+                size,
+                noise,
+                before,
+                group_of,
             )
             write_private(file, record.to_bytes())
         return record.values

@@ -54,6 +54,8 @@ def write_node_files(chosen: Experiment, fed: Federation, folder: Path) -> NodeF
         classes=fed.labels or fed.classes,
         label=fed.label_column or chosen.network.label,
     )
+    if chosen.privacy is not None:
+        fed = replace(fed, measured={})  # statistics of rows, without noise
     if not network.reading or chosen.data["name"] != "folder":
         return write_arrays(fed, network, folder)
     data = chosen.data_options()

@@ -66,7 +66,8 @@ def _format(value: Any) -> str | None:
 def released_table(run: Run, caption: str) -> str:
     """Return the table of a run's released numbers, a row for each round."""
     rows = [keep_released(row) for row in run.rounds.iter_rows(named=True)]
-    head = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    names = rows[0] if rows else ["round"]
+    head = [name for name in names if any(row[name] is not None for row in rows) or not rows]
     cells = [[str(row["round"]), *(_format(row[name]) for name in head[1:])] for row in rows]
     return table("released", [name.replace("_", " ") for name in head], cells, caption)
 
