@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.main import build_parser
+from muster.cli.main import build_parser, main
 from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +30,9 @@ def test_example_runs(page, i, code, tmp_path, monkeypatch, capsys):
             monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
             (tmp_path / Path(table).name).symlink_to(SHARED / table)
     exec(compile(code, f"{page}[{i}]", "exec"), {"__name__": "example"})
+    if page == "README.md":  # the block after it is its output
+        after = (ROOT / page).read_text().split(code)[1]
+        assert capsys.readouterr().out == after.split("```")[2].lstrip("\n")
 
 
 def test_there_are_examples():
@@ -40,6 +43,24 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.slow
+def test_the_demo_says_what_the_readme_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shown = (ROOT / "README.md").read_text().split("## Twelve lines")[0]
+    blocks = re.findall(r"^```\n(.*?)^```", shown, re.DOTALL | re.MULTILINE)[1:]
+    for block, line in zip(
+        blocks, (["advise", "heart"], ["compare", "examples/demo.toml"]), strict=True
+    ):
+        assert main(line) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert said.startswith(" ".join(block.split()))
+    assert Path("runs/demo/report.html").is_file()
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_targets_in_the_readme_exist():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from rich.console import Console
 
 from ..base import durable
 from ..base.checks import check_whole
-from ..base.errors import MusterError
+from ..base.errors import MusterError, MusterWarning, plural
 from ..base.schema import Table, to_table
 from ..config.dotted_keys import override, parse_value
 from ..config.experiment import Experiment, load, load_table
+from ..data.files.data_check import check
+from ..data.files.manifest import find_manifest
 from ..federation import Federation
 from ..report.advice_content import Advice
 from ..report.html.advice import REPORT, write_page, write_site_page
@@ -101,13 +104,18 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
     table = read_table(arguments)
     experiment = load(table, trusted=True)
     s = experiment.settings
-    first = experiment.rows(s.all_seeds[0])  # before anything is written
+    with warnings.catch_warnings():  # before anything is written; advise() warns
+        warnings.simplefilter("ignore", MusterWarning)
+        first = experiment.rows(s.all_seeds[0])
     task = s.task if "task" in table else choose_task(first)
     jobs = parse_whole(arguments.jobs, "--jobs") or s.compute.workers()
     for name in split_names(arguments):
         check_client(first, name)
     pairs = PAIRS if arguments.pairs is None else parse_pairs(arguments.pairs)
     check_whole("seeds", len(s.all_seeds), LEAST_SEEDS)
+    open_problems = describe_problems(table["data"])
+    for text in open_problems:
+        print(f"muster: {text}", file=sys.stderr)
     print(describe_cost(first.n, len(s.all_seeds), s.rounds, pairs), file=sys.stderr)
     with Seeds(len(s.all_seeds), Console(stderr=True, quiet=arguments.json)) as progress:
         found = advise(
@@ -122,10 +130,23 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
             jobs=jobs,
             on_seed=progress.count,
         )
+    found = replace(found, remarks=(*found.remarks, *open_problems))
     folder = durable.new_folder(Path(s.out) / s.name)
     durable.write(folder / "config.toml", tomli_w.dumps(resolve(experiment, task)))
     save_advice(found, folder)
     return found, folder
+
+
+def describe_problems(data: Table) -> list[str]:
+    """Return a line about the problems that a check of the user's files still finds."""
+    place = Path(str(data["name"])).expanduser()
+    if not place.exists() or find_manifest(place) is None:
+        return []
+    problems = check(place).problems
+    if not problems:
+        return []
+    count = plural(len(problems), "problem")
+    return [f"{count} in the data may change this: {problems[0]} (all: muster data check {place})"]
 
 
 def parse_pairs(text: str) -> int:

@@ -17,6 +17,7 @@ from ..base.errors import plural, unknown_name
 from ..results.run import Run
 from ..tasks.scores import get_score
 from .table_layout import Column, TerminalTable
+from .text_format import join_words
 from .way_content import WayContent, as_whole, finite
 
 FEW = 5  # clients that are listed by name
@@ -163,6 +164,22 @@ class ClientContent:
             )
         return " ".join(parts)
 
+    def describe_hundred(self, classes: Sequence[str] = ()) -> str:
+        """Return what comes out for 100 held-out rows, alone and by the way advised or best; empty
+        where answers are not right or wrong. `classes` are the names of two."""
+        ways = [way for way in (self.alone, self.best) if way is not None]
+        right = [way.scores.get("accuracy", math.nan) for way in ways]
+        if not all(map(math.isfinite, right)):
+            return ""
+        shares = zip(map(format_percent, right), ways, strict=True)
+        text = f"Right for {', '.join(f'{n} {way.name}' for n, way in shares)}, of 100 rows"
+        outcomes = [way.outcomes for way in ways if way.outcomes is not None]
+        if len(classes) == 2 and len(outcomes) == len(ways):
+            ill = " and ".join(format_percent(o.sensitivity) for o in outcomes)
+            well = " and ".join(format_percent(o.specificity) for o in outcomes)
+            text += f"; {ill} of 100 {classes[1]} are found, {well} of 100 {classes[0]} recognised"
+        return f"{text} ({plural(self.test_rows, 'test row')} a seed)."
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -294,6 +311,15 @@ def format_gain(gain: tuple[float, float, float]) -> str:
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
+def format_percent(share: float | None) -> str:
+    """Format a share as a number of 100; a dash where there is none.
+
+    >>> format_percent(0.756), format_percent(None)
+    ('76', '-')
+    """
+    return "-" if share is None else f"{100 * share:.0f}"
+
+
 def format_way(way: WayContent | None) -> str:
     """Format a way's gain for a cell; a star where it is clear."""
     if way is None or way.gain is None:
@@ -310,15 +336,6 @@ def round_up(n: int) -> int:
     """
     unit = int(10 ** max(0, len(str(n)) - 2))
     return -(-n // unit) * unit
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Join names to a list in a sentence.
-
-    >>> join_words(["a"]), join_words(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def describe_score(name: str) -> str:
