@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ..base.errors import MusterError, MusterWarning, plural
 from ..base.schema import Table, to_table
 from ..config.dotted_keys import override, parse_value
 from ..config.experiment import Experiment, load, load_table
+from ..data.files.column_check import DataProblem
 from ..data.files.data_check import check
 from ..data.files.manifest import find_manifest
 from ..federation import Federation
@@ -113,9 +115,10 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
         check_client(first, name)
     pairs = PAIRS if arguments.pairs is None else parse_pairs(arguments.pairs)
     check_whole("seeds", len(s.all_seeds), LEAST_SEEDS)
-    open_problems = describe_problems(table["data"])
-    for text in open_problems:
-        print(f"muster: {text}", file=sys.stderr)
+    problems = find_problems(Path(str(table["data"]["name"])).expanduser())
+    remarks = [f"{plural(len(problems), 'problem')} in the data may change this"] * bool(problems)
+    for remark in remarks:
+        print(f"muster: {remark}: {problems[0]} (all: muster data check)", file=sys.stderr)
     print(describe_cost(first.n, len(s.all_seeds), s.rounds, pairs), file=sys.stderr)
     with Seeds(len(s.all_seeds), Console(stderr=True, quiet=arguments.json)) as progress:
         found = advise(
@@ -130,23 +133,16 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
             jobs=jobs,
             on_seed=progress.count,
         )
-    found = replace(found, remarks=(*found.remarks, *open_problems))
+    found = replace(found, remarks=(*found.remarks, *remarks))
     folder = durable.new_folder(Path(s.out) / s.name)
     durable.write(folder / "config.toml", tomli_w.dumps(resolve(experiment, task)))
     save_advice(found, folder)
     return found, folder
 
 
-def describe_problems(data: Table) -> list[str]:
-    """Return a line about the problems that a check of the user's files still finds."""
-    place = Path(str(data["name"])).expanduser()
-    if not place.exists() or find_manifest(place) is None:
-        return []
-    problems = check(place).problems
-    if not problems:
-        return []
-    count = plural(len(problems), "problem")
-    return [f"{count} in the data may change this: {problems[0]} (all: muster data check {place})"]
+def find_problems(place: Path) -> Sequence[DataProblem]:
+    """Return the problems that a check of the user's files finds next to their manifest."""
+    return check(place).problems if place.exists() and find_manifest(place) else ()
 
 
 def parse_pairs(text: str) -> int:

@@ -171,8 +171,8 @@ class ClientContent:
         right = [way.scores.get("accuracy", math.nan) for way in ways]
         if not all(map(math.isfinite, right)):
             return ""
-        shares = zip(map(format_percent, right), ways, strict=True)
-        text = f"Right for {', '.join(f'{n} {way.name}' for n, way in shares)}, of 100 rows"
+        counts = [f"{format_percent(n)} {way.name}" for n, way in zip(right, ways, strict=True)]
+        text = f"Right for {', '.join(counts)}, of 100 held-out rows"
         outcomes = [way.outcomes for way in ways if way.outcomes is not None]
         if len(classes) == 2 and len(outcomes) == len(ways):
             ill = " and ".join(format_percent(o.sensitivity) for o in outcomes)

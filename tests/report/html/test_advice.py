@@ -61,6 +61,15 @@ def test_the_sentences(advice):
     assert advice.summary().startswith("north: join, with everyone; south: help north; east: stay")
 
 
+def test_a_hundred_rows_in_words(advice):
+    north = advice.clients["north"]
+    right = "Right for 70 alone, 80 with everyone, of 100 held-out rows"
+    found = "89 and 89 of 100 ill are found, 82 and 82 of 100 well recognised"
+    assert north.describe_hundred(advice.classes) == f"{right}; {found} (30 test rows a seed)."
+    assert north.describe_hundred() == f"{right} (30 test rows a seed)."
+    assert replace(north, alone=replace(north.alone, scores={})).describe_hundred() == ""
+
+
 def test_the_page_says_verdicts_costs_and_what_is_not_known(advice, tmp_path):
     page = write_page(advice, tmp_path / "report.html").read_text()
     for text in (
