@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..base.errors import plural, unknown_name
+from ..base.memory import format_bytes
 from ..results.run import Run
 from ..tasks.scores import get_score
 from .table_layout import Column, TerminalTable
@@ -21,6 +22,7 @@ from .text_format import join_words
 from .way_content import WayContent, as_whole, finite
 
 FEW = 5  # clients that are listed by name
+CLEAR = {"gain": "Clearly better than alone", "harm": "clearly worse"}  # of a way, in words
 SMALL_TEST = 50  # held-out rows below which the weight of a single one is stated
 
 
@@ -270,11 +272,27 @@ class Advice:
         names: dict[str, list[str]] = {}
         for client in self.clients.values():
             names.setdefault(client.headline(), []).append(client.name)
-        lines = [
-            f"{join_words(who) if len(who) <= FEW else f'{len(who)} clients'}: {headline}"
-            for headline, who in names.items()
-        ]
+        lines = [f"{name_or_count(who)}: {headline}" for headline, who in names.items()]
         return f"{'; '.join(lines)}."
+
+    def describe_method(self) -> str:
+        """Return the advice to the owner: the way that is advised most often, who clearly gains and
+        who loses by it, and its cost."""
+        ways = {c.name: c.ways[self.method] for c in self.clients.values() if self.method in c.ways}
+        if not ways:
+            return "For the owner: nobody is advised to join in any way."
+        found = {word: [n for n, way in ways.items() if way.clear == word] for word in CLEAR}
+        said = [
+            f"{verb}: {name_or_count(found[word])}" for word, verb in CLEAR.items() if found[word]
+        ]
+        up, down = (
+            format_bytes(sum(sizes) / len(ways))
+            for sizes in zip(*((w.bytes_up, w.bytes_down) for w in ways.values()), strict=True)
+        )
+        return (
+            f"For the owner: the way advised most is {self.method}. {'; '.join(said)}. It takes "
+            f"{plural(self.rounds, 'round')}, in which a client sends {up} and receives {down}."
+        )
 
     def __rich__(self) -> RenderableType:
         clients = list(self.clients.values())
@@ -290,7 +308,8 @@ class Advice:
         lines = [f"{c.name}: {c.headline()}. {c.sentence()}" for c in clients]
         notes = [self.budget(), self.note, *self.remarks]
         table = TerminalTable(title, head, columns)
-        return Group(*map(Text, lines), Text(""), table, *map(Text, notes))
+        head_lines = [*lines, self.describe_method(), ""]
+        return Group(*map(Text, head_lines), table, *map(Text, notes))
 
     def budget(self) -> str:
         """Return the work of every way, alone included."""
@@ -309,6 +328,11 @@ def format_gain(gain: tuple[float, float, float]) -> str:
     """
     low, mean, high = gain
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def name_or_count(names: Sequence[str]) -> str:
+    """Return clients by name, or their number if there are many."""
+    return join_words(names) if len(names) <= FEW else f"{len(names)} clients"
 
 
 def format_percent(share: float | None) -> str:

@@ -70,6 +70,16 @@ def test_a_hundred_rows_in_words(advice):
     assert replace(north, alone=replace(north.alone, scores={})).describe_hundred() == ""
 
 
+def test_the_owner_is_told_which_method_for_whom_at_what_cost(advice, tmp_path):
+    said = advice.describe_method()
+    assert said.startswith("For the owner: the way advised most is with everyone. Clearly better")
+    assert "than alone: north; clearly worse: east. It takes 20 rounds" in said
+    assert said.endswith("in which a client sends 2.0 kB and receives 3.0 kB.")
+    assert said in write_page(advice, tmp_path / "report.html").read_text()
+    assert "For the owner" not in write_site_page(advice, "north", tmp_path).read_text()
+    assert "nobody is advised" in replace(advice, method="").describe_method()
+
+
 def test_the_page_says_verdicts_costs_and_what_is_not_known(advice, tmp_path):
     page = write_page(advice, tmp_path / "report.html").read_text()
     for text in (

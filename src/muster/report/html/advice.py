@@ -94,7 +94,8 @@ def advice_section(advice: Advice, clients: Sequence[ClientContent], whole: bool
     )
     cards = "".join(card(client, advice.classes) for client in clients)
     body = paragraph(setup, kind="setup")
-    body += paragraph(advice.summary(), kind="headline") if whole else ""
+    if whole:
+        body += paragraph(advice.summary(), kind="headline") + paragraph(advice.describe_method())
     meaning = (
         f"join: some way clearly gains, at least {advice.least:.0%} of its loss alone. help: it is "
         "not shown to gain so, and others clearly gain by it. stay out: every way is shown to gain "
