@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from muster.cli.main import build_parser, main
+from muster.report.advice_content import format_way
+from muster.study.advice_store import load_advice
 from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -49,14 +51,22 @@ def test_links_lead_somewhere():
 def test_the_demo_says_what_the_readme_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shown = (ROOT / "README.md").read_text().split("## Twelve lines")[0]
-    blocks = re.findall(r"^```\n(.*?)^```", shown, re.DOTALL | re.MULTILINE)[1:]
-    for block, line in zip(
-        blocks, (["advise", "heart"], ["compare", "examples/demo.toml"]), strict=True
-    ):
-        assert main(line) == 0
+    _, verdicts, compared = re.findall(r"^```\n(.*?)^```", shown, re.DOTALL | re.MULTILINE)
+    for block, line in ((verdicts, "advise heart"), (compared, "compare examples/demo.toml")):
+        assert main(line.split()) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert said.startswith(" ".join(block.split()))
     assert Path("runs/demo/report.html").is_file()
+    for client in load_advice(Path("runs/advise-heart")).clients.values():
+        ways = [format_way(client.ways[way]).strip() for way in ("with everyone", "by assist")]
+        rows, loss = client.rows + client.test_rows, f"{client.alone.loss:.3f}"
+        cells = [client.name, str(rows), loss, *ways, client.headline()]
+        assert f"| {' | '.join(cells)} |" in shown
+
+
+def test_the_example_of_the_readme_has_twelve_lines():
+    (code,) = [code for page, _, code in BLOCKS if page == "README.md"]
+    assert len(code.splitlines()) <= 12
 
 
 def test_the_readme_is_short():
