@@ -70,7 +70,7 @@ def test_a_hundred_rows_in_words(advice):
     assert replace(north, alone=replace(north.alone, scores={})).describe_hundred() == ""
 
 
-def test_the_owner_is_told_which_method_for_whom_at_what_cost(advice, tmp_path):
+def test_advice_to_the_owner_names_a_method_and_its_cost(advice, tmp_path):
     said = advice.describe_method()
     assert said.startswith("For the owner: the way advised most is with everyone. Clearly better")
     assert "than alone: north; clearly worse: east. It takes 20 rounds" in said
