@@ -21,6 +21,7 @@ from big_run import NASTY, big_run
 from muster.report.html import (
     client_sections,
     headline,
+    page,
     participation_sections,
     run_sections,
 )
@@ -152,6 +153,8 @@ def test_training_loss_is_no_headline_where_rows_are_held_out():
     lines = printed.file.getvalue().splitlines()
     assert lines[:2] == [head, rest[0]], "a comparison begins with its answer"
     assert re.search(r"^ local +- ", "\n".join(lines), re.MULTILINE), "alone, nobody is admitted"
+    asked = replace(done, measures="loss, test_accuracy")
+    assert page.describe(asked.runs, (), asked.measures)[0] == head, "measures may be one text"
     assert repr(done).startswith("Comparison(test_accuracy after round 5: ")
     both = Content(done.runs, measures=("loss", "test_accuracy"))
     assert "training loss" not in headline.describe_results(both)[0]

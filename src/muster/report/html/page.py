@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...base import durable
-from ..intervals import Runs
+from ..intervals import Runs, choose_measures
 from ..style import OKABE_ITO, OKABE_ITO_ON_DARK, LineStyle
 from .client_sections import render_clients, render_data
 from .content import Content
@@ -169,9 +169,10 @@ def report_public(runs: Runs, path: str | Path, title: str = "") -> Path:
     return path
 
 
-def describe(runs: Runs, report_at: Iterable[int], measures: Iterable[str]) -> list[str]:
+def describe(runs: Runs, report_at: Iterable[int], measures: str | Iterable[str]) -> list[str]:
     """Return the result in a sentence or two, for a terminal."""
-    content = Content(runs, tuple(report_at), tuple(measures))
+    names = tuple(measure.name for measure in choose_measures(runs, measures))
+    content = Content(runs, tuple(report_at), names)
     return [describe_results(content)[0], *describe_hundred(content)]
 
 
