@@ -47,7 +47,7 @@ docs: $(READY)
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
 	  $(PIP) -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "docs: site/index.html (search needs a server: python -m http.server -d site)"
+	@echo "docs: site/index.html"
 
 $(READY): pyproject.toml constraints.txt constraints-hashed.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import muster
+from messy_files import write_messy_folder
 from muster.cli.main import main
 
 FEW = ["--rounds", "2", "--seeds", "3", "--jobs", "1"]
@@ -96,6 +98,22 @@ def test_advice_is_rendered_again_from_its_folder(clinics, tmp_path, monkeypatch
     (folder / "advice.json").write_text('{"clients": {"south": {}}}')
     assert main(["report", "runs/d"]) == 2
     assert "advice.json: cannot be read" in capsys.readouterr().err
+
+
+class StopError(Exception):
+    """Where the trainings would begin."""
+
+
+def test_problems_left_in_the_data_are_stated(tmp_path, monkeypatch, capsys):
+    """Heights in metres at one of three went into the advice without a word."""
+    monkeypatch.chdir(tmp_path)
+    write_messy_folder(tmp_path / "h")
+    assert main(["data", "check", "h"]) == 1
+    monkeypatch.setattr("muster.cli.advise.advise", Mock(side_effect=StopError))
+    with pytest.raises(StopError):
+        main(["advise", "h", *FEW])
+    said = capsys.readouterr().err
+    assert "2 problems in the data may change this: süd, column 'größe': median 1.744" in said
 
 
 def test_the_cost_is_printed_before_anything_runs(clinics, tmp_path, monkeypatch, capsys):

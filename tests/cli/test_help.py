@@ -5,13 +5,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import tomllib
+from fnmatch import fnmatch
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
+import muster.cli.options as options
+from blank_figures import leave_out_figures
+from helpers import cut_short
 from muster.base.registry import kinds, roles
 from muster.base.schema import describe_parameters
 from muster.cli.help import format_value
-from muster.cli.main import build_parser, main
+from muster.cli.main import EXAMPLES, build_parser, main
 from muster.config.experiment import Experiment, load
 from muster.config.network import Network
 from muster.config.settings import Settings
@@ -106,3 +113,28 @@ def test_every_parameter_of_every_method_is_explained(capsys):
             assert f"{key} {text}" in out
     assert main(["methods", "fedalgin"]) == 2
     assert "did you mean 'fedalign'" in capsys.readouterr().err
+
+
+def test_the_first_example_runs_where_there_is_nothing(tmp_path, monkeypatch, capsys):
+    """It once named a file that a checkout has, and an installed package has not."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(options, "load", cut_short)
+    leave_out_figures(monkeypatch)
+    first = re.findall(r"^  muster (.*?)(?:  |$)", EXAMPLES, re.MULTILINE)[0]
+    assert main(first.split()) == 0
+    assert "report:  runs/run/report.html" in capsys.readouterr().out
+
+
+def test_files_that_examples_name_are_in_the_package():
+    package = Path(__file__).parents[2] / "pyproject.toml"
+    shipped = tomllib.loads(package.read_text())["tool"]["setuptools"]["package-data"]["muster"]
+    named = set(re.findall(r"\S+\.toml", EXAMPLES))
+    assert named
+    for name in named:
+        assert (files("muster") / name).is_file(), name
+        assert any(fnmatch(name, pattern) for pattern in shipped), name
+
+
+def test_examples_of_comparisons_compare_something():
+    for line in re.findall(r"^  muster (?:compare|sweep) .*", EXAMPLES, re.MULTILINE):
+        assert line.count("--method ") != 1, line

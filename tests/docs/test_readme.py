@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.main import build_parser
+from muster.cli.main import build_parser, main
+from muster.report.advice_content import format_way
+from muster.study.advice_store import load_advice
 from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,9 @@ def test_example_runs(page, i, code, tmp_path, monkeypatch, capsys):
             monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
             (tmp_path / Path(table).name).symlink_to(SHARED / table)
     exec(compile(code, f"{page}[{i}]", "exec"), {"__name__": "example"})
+    if page == "README.md":  # the block after it is its output
+        after = (ROOT / page).read_text().split(code)[1]
+        assert capsys.readouterr().out == after.split("```")[2].lstrip("\n")
 
 
 def test_there_are_examples():
@@ -40,6 +45,32 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.slow
+def test_the_demo_says_what_the_readme_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shown = (ROOT / "README.md").read_text().split("## Twelve lines")[0]
+    _, verdicts, compared = re.findall(r"^```\n(.*?)^```", shown, re.DOTALL | re.MULTILINE)
+    for block, line in ((verdicts, "advise heart"), (compared, "compare examples/demo.toml")):
+        assert main(line.split()) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert " ".join(block.split()) in said
+    assert Path("runs/demo/report.html").is_file()
+    for client in load_advice(Path("runs/advise-heart")).clients.values():
+        ways = [format_way(client.ways[way]).strip() for way in ("with everyone", "by assist")]
+        rows, loss = client.rows + client.test_rows, f"{client.alone.loss:.3f}"
+        cells = [client.name, str(rows), loss, *ways, client.headline()]
+        assert f"| {' | '.join(cells)} |" in shown
+
+
+def test_the_example_of_the_readme_has_twelve_lines():
+    (code,) = [code for page, _, code in BLOCKS if page == "README.md"]
+    assert len(code.splitlines()) <= 12
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_targets_in_the_readme_exist():

@@ -20,7 +20,7 @@ SHOTS = {  # width, height, dark, and the element that is at the top
     "report-dark": (1200, 1100, True, "#participation"),
     "report-phone": (390, 1000, False, "#curves"),
     "assist-help": (1000, 618, False, "#helpers"),
-    "advice": (1100, 930, False, "header"),
+    "advice": (1100, 1230, False, "header"),
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from rich.console import Console
 
 from ..base import durable
 from ..base.checks import check_whole
-from ..base.errors import MusterError
+from ..base.errors import MusterError, MusterWarning, plural
 from ..base.schema import Table, to_table
 from ..config.dotted_keys import override, parse_value
 from ..config.experiment import Experiment, load, load_table
+from ..data.files.column_check import DataProblem
+from ..data.files.data_check import check
+from ..data.files.manifest import find_manifest
 from ..federation import Federation
 from ..report.advice_content import Advice
 from ..report.html.advice import REPORT, write_page, write_site_page
@@ -101,13 +106,19 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
     table = read_table(arguments)
     experiment = load(table, trusted=True)
     s = experiment.settings
-    first = experiment.rows(s.all_seeds[0])  # before anything is written
+    with warnings.catch_warnings():  # before anything is written; advise() warns
+        warnings.simplefilter("ignore", MusterWarning)
+        first = experiment.rows(s.all_seeds[0])
     task = s.task if "task" in table else choose_task(first)
     jobs = parse_whole(arguments.jobs, "--jobs") or s.compute.workers()
     for name in split_names(arguments):
         check_client(first, name)
     pairs = PAIRS if arguments.pairs is None else parse_pairs(arguments.pairs)
     check_whole("seeds", len(s.all_seeds), LEAST_SEEDS)
+    problems = find_problems(Path(str(table["data"]["name"])).expanduser())
+    remarks = [f"{plural(len(problems), 'problem')} in the data may change this"] * bool(problems)
+    for remark in remarks:
+        print(f"muster: {remark}: {problems[0]} (all: muster data check)", file=sys.stderr)
     print(describe_cost(first.n, len(s.all_seeds), s.rounds, pairs), file=sys.stderr)
     with Seeds(len(s.all_seeds), Console(stderr=True, quiet=arguments.json)) as progress:
         found = advise(
@@ -122,10 +133,16 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
             jobs=jobs,
             on_seed=progress.count,
         )
+    found = replace(found, remarks=(*found.remarks, *remarks))
     folder = durable.new_folder(Path(s.out) / s.name)
     durable.write(folder / "config.toml", tomli_w.dumps(resolve(experiment, task)))
     save_advice(found, folder)
     return found, folder
+
+
+def find_problems(place: Path) -> Sequence[DataProblem]:
+    """Return the problems that a check of the user's files finds next to their manifest."""
+    return check(place).problems if place.exists() and find_manifest(place) else ()
 
 
 def parse_pairs(text: str) -> int:

@@ -56,8 +56,8 @@ examples:
   muster compare --data digits                      FedALIGN, FedAvg and training alone, 5 seeds
   muster compare --data digits --method fedalign --method fedavg
   muster compare examples/demo.toml                 from a file, which muster has
-  muster compare --data digits --method fedalign --measure loss,fairness
-  muster sweep --data digits --sweep.data.priority 2,4     the same over a grid of settings
+  muster compare --data digits --method assist --method fedalign --measure test_loss,fairness
+  muster sweep --data digits --method assist --method fedavg --sweep.data.priority 2,4
   muster tune examples/demo.toml --tune.local.lr 0.03,0.1  settings by held-out rows
   muster run --data digits --method fedalign        one run, everything else by default
   muster run --data digits --method.epsilon 0.4 --rounds 50

@@ -80,10 +80,10 @@ def _copied_rows(fed: Federation) -> str:
     same = np.isin(rng.fold(test, owners[1]), rng.fold(train, owners[0]))
     away = int((copied & ~same).sum())
     other = f" ({away} of them of other clients')" if away else ""
+    within = ', or those within a client with duplicates = "drop"' if same.any() else ""
     return (
         f"{copied.sum()} of {plural(len(test), 'test row')} are copies of training rows{other}: "
-        "test scores look better than they are; remove copies from the files, or those within a "
-        'client with duplicates = "drop"'
+        f"test scores look better than they are; remove copies from the files{within}"
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PIXELS, WHOLE, REAL = "pixels", "whole", "real"
 KEYS = {"scaler": "scale", "encoder": "prepare"}  # names of fields in files and messages
-FAR = 8.0  # standard deviations from the mean beyond which a value is unlike training rows
+FAR = 5.0  # standard deviations from the mean beyond which a value is unlike training rows
 
 Range = tuple[float, float]
 
@@ -37,7 +37,7 @@ def plausible_range(mean: float, std: float) -> Range:
     (1 - mean). The lowest and highest value of training rows would be somebody's own.
 
     >>> plausible_range(50.0, 10.0), plausible_range(0.01, (0.01 * 0.99) ** 0.5)
-    ((-30.0, 130.0), (0.0, 1.0))
+    ((0.0, 100.0), (0.0, 1.0))
     """
     if 0 <= mean <= 1 and math.isclose(std**2, mean * (1 - mean), rel_tol=1e-9):
         return (0.0, 1.0)

@@ -14,12 +14,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..base.errors import plural, unknown_name
+from ..base.memory import format_bytes
 from ..results.run import Run
 from ..tasks.scores import get_score
 from .table_layout import Column, TerminalTable
+from .text_format import join_words
 from .way_content import WayContent, as_whole, finite
 
 FEW = 5  # clients that are listed by name
+CLEAR = {"gain": "Clearly better than alone", "harm": "clearly worse"}  # of a way, in words
 SMALL_TEST = 50  # held-out rows below which the weight of a single one is stated
 
 
@@ -163,6 +166,22 @@ class ClientContent:
             )
         return " ".join(parts)
 
+    def describe_hundred(self, classes: Sequence[str] = ()) -> str:
+        """Return what comes out for 100 held-out rows, alone and by the way advised or best; empty
+        where answers are not right or wrong. `classes` are the names of two."""
+        ways = [way for way in (self.alone, self.best) if way is not None]
+        right = [way.scores.get("accuracy", math.nan) for way in ways]
+        if not all(map(math.isfinite, right)):
+            return ""
+        counts = [f"{format_percent(n)} {way.name}" for n, way in zip(right, ways, strict=True)]
+        text = f"Right for {', '.join(counts)}, of 100 held-out rows"
+        outcomes = [way.outcomes for way in ways if way.outcomes is not None]
+        if len(classes) == 2 and len(outcomes) == len(ways):
+            ill = " and ".join(format_percent(o.sensitivity) for o in outcomes)
+            well = " and ".join(format_percent(o.specificity) for o in outcomes)
+            text += f"; {ill} of 100 {classes[1]} are found, {well} of 100 {classes[0]} recognised"
+        return f"{text} ({plural(self.test_rows, 'test row')} a seed)."
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -253,11 +272,27 @@ class Advice:
         names: dict[str, list[str]] = {}
         for client in self.clients.values():
             names.setdefault(client.headline(), []).append(client.name)
-        lines = [
-            f"{join_words(who) if len(who) <= FEW else f'{len(who)} clients'}: {headline}"
-            for headline, who in names.items()
-        ]
+        lines = [f"{name_or_count(who)}: {headline}" for headline, who in names.items()]
         return f"{'; '.join(lines)}."
+
+    def describe_method(self) -> str:
+        """Return the advice to the owner: the way that is advised most often, who clearly gains and
+        who loses by it, and its cost."""
+        ways = {c.name: c.ways[self.method] for c in self.clients.values() if self.method in c.ways}
+        if not ways:
+            return "For the owner: nobody is advised to join in any way."
+        found = {word: [n for n, way in ways.items() if way.clear == word] for word in CLEAR}
+        said = [
+            f"{verb}: {name_or_count(found[word])}" for word, verb in CLEAR.items() if found[word]
+        ]
+        up, down = (
+            format_bytes(sum(sizes) / len(ways))
+            for sizes in zip(*((w.bytes_up, w.bytes_down) for w in ways.values()), strict=True)
+        )
+        return (
+            f"For the owner: the way advised most is {self.method}. {'; '.join(said)}. It takes "
+            f"{plural(self.rounds, 'round')}, in which a client sends {up} and receives {down}."
+        )
 
     def __rich__(self) -> RenderableType:
         clients = list(self.clients.values())
@@ -273,7 +308,8 @@ class Advice:
         lines = [f"{c.name}: {c.headline()}. {c.sentence()}" for c in clients]
         notes = [self.budget(), self.note, *self.remarks]
         table = TerminalTable(title, head, columns)
-        return Group(*map(Text, lines), Text(""), table, *map(Text, notes))
+        head_lines = [*lines, self.describe_method(), ""]
+        return Group(*map(Text, head_lines), table, *map(Text, notes))
 
     def budget(self) -> str:
         """Return the work of every way, alone included."""
@@ -294,6 +330,20 @@ def format_gain(gain: tuple[float, float, float]) -> str:
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
+def name_or_count(names: Sequence[str]) -> str:
+    """Return clients by name, or their number if there are many."""
+    return join_words(names) if len(names) <= FEW else f"{len(names)} clients"
+
+
+def format_percent(share: float | None) -> str:
+    """Format a share as a number of 100; a dash where there is none.
+
+    >>> format_percent(0.756), format_percent(None)
+    ('76', '-')
+    """
+    return "-" if share is None else f"{100 * share:.0f}"
+
+
 def format_way(way: WayContent | None) -> str:
     """Format a way's gain for a cell; a star where it is clear."""
     if way is None or way.gain is None:
@@ -310,15 +360,6 @@ def round_up(n: int) -> int:
     """
     unit = int(10 ** max(0, len(str(n)) - 2))
     return -(-n // unit) * unit
-
-
-def join_words(words: Sequence[str]) -> str:
-    """Join names to a list in a sentence.
-
-    >>> join_words(["a"]), join_words(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def describe_score(name: str) -> str:

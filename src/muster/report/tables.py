@@ -20,7 +20,7 @@ from ..results.privacy_statement import state_privacy
 from ..results.run import Run
 from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
-from .gains import describe_work
+from .gains import describe_work, serves_own
 from .intervals import (
     Runs,
     all_priority,
@@ -62,6 +62,9 @@ def comparison_tables(
         for mine in runs.values()
     ]
     costs = [Column(m.head, [f"{row[i]:.1f}" for row in spent]) for i, m in enumerate(COSTS)]
+    own = [serves_own(mine[0]) for mine in runs.values()]  # each trains alone: nobody is admitted
+    admitted = zip(costs[0].cells, own, strict=True)
+    costs[0] = Column(costs[0].head, ["-" if alone else cell for cell, alone in admitted])
     every_run = all_runs(runs)
     whose = "" if all(map(all_priority, every_run)) else "priority clients' "
     over = f"mean ± 95 %, {describe_scope(runs)}"

@@ -164,3 +164,12 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join names to a list in a sentence.
+
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

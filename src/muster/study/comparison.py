@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from ..base import durable
 from ..base.checks import check_whole, is_whole
@@ -131,7 +132,10 @@ class Comparison:
         return page.render_inline(self.matched, self.report_at, self.measures)
 
     def __rich__(self) -> RenderableType:
-        return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))
+        tables = comparison_tables(self.matched, self.rounds_shown, self.measures)
+        several = len(self.runs) > 1 and len(self.seeds) > 1
+        said = page.describe(self.matched, self.report_at, self.measures) if several else []
+        return Group(*map(Text, [*said, ""] if said else []), *tables)
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"

@@ -148,6 +148,7 @@ def test_copies_of_training_rows_among_test_rows_are_a_warning(here):
     n = sum(row in learned for row in tested)
     assert n > 0
     assert str(heard[0].message).startswith(f"{n} of {len(tested)} test rows are copies")
+    assert str(heard[0].message).endswith('within a client with duplicates = "drop"')
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         alone = load("h", duplicates="drop")

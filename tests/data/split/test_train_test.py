@@ -108,3 +108,14 @@ def test_weights_and_shared_test_rows_are_left_out_too():
     some = fed.test.sizes > 0
     total = np.bincount(np.repeat(np.arange(3), fed.test.sizes), fed.test.weight, 3)
     assert np.allclose(total[some], 1)
+
+
+def test_a_client_of_few_training_rows_tunes_on_as_few():
+    """Its test rows once became training rows: settings were chosen for seven times its rows."""
+    few = muster.data.Few(of=muster.data.IID(), first=2, rows=20)
+    fed = muster.data.digits(clients=10, priority=2, partition=few)
+    tuned, run = for_tuning(fed, 0.25, apart=True), leave_out(fed, 0.25)
+    assert tuned.train.sizes.tolist() == run.train.sizes.tolist()
+    assert all(rows_of(tuned.train, k) == rows_of(run.train, k) for k in range(2))
+    parts = (tuned.test, run.train, run.test)
+    assert sum(part.sizes.sum() for part in parts) == (fed.train.sizes + fed.test.sizes).sum()

@@ -61,6 +61,25 @@ def test_the_sentences(advice):
     assert advice.summary().startswith("north: join, with everyone; south: help north; east: stay")
 
 
+def test_a_hundred_rows_in_words(advice):
+    north = advice.clients["north"]
+    right = "Right for 70 alone, 80 with everyone, of 100 held-out rows"
+    found = "89 and 89 of 100 ill are found, 82 and 82 of 100 well recognised"
+    assert north.describe_hundred(advice.classes) == f"{right}; {found} (30 test rows a seed)."
+    assert north.describe_hundred() == f"{right} (30 test rows a seed)."
+    assert replace(north, alone=replace(north.alone, scores={})).describe_hundred() == ""
+
+
+def test_advice_to_the_owner_names_a_method_and_its_cost(advice, tmp_path):
+    said = advice.describe_method()
+    assert said.startswith("For the owner: the way advised most is with everyone. Clearly better")
+    assert "than alone: north; clearly worse: east. It takes 20 rounds" in said
+    assert said.endswith("in which a client sends 2.0 kB and receives 3.0 kB.")
+    assert said in write_page(advice, tmp_path / "report.html").read_text()
+    assert "For the owner" not in write_site_page(advice, "north", tmp_path).read_text()
+    assert "nobody is advised" in replace(advice, method="").describe_method()
+
+
 def test_the_page_says_verdicts_costs_and_what_is_not_known(advice, tmp_path):
     page = write_page(advice, tmp_path / "report.html").read_text()
     for text in (

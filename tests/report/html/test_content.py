@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 import zlib
@@ -13,12 +14,14 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from rich.console import Console
 
 import muster
 from big_run import NASTY, big_run
 from muster.report.html import (
     client_sections,
     headline,
+    page,
     participation_sections,
     run_sections,
 )
@@ -124,6 +127,7 @@ def test_the_winner_is_named_only_where_every_interval_says_so():
     assert "the interval covers 0" in both.sentence()
     neither = of({"a": seeds, "c": unsure})
     assert neither.headline() == "no clear winner on priority training loss"
+    assert clear.headline(["x", "y"]) == "b wins on x and y"
 
 
 def test_training_loss_is_no_headline_where_rows_are_held_out():
@@ -137,6 +141,20 @@ def test_training_loss_is_no_headline_where_rows_are_held_out():
     assert "test accuracy" in head
     assert "training loss" not in head
     assert "training loss" in " ".join(rest)
+    means = {
+        label: 100 * np.mean([run.rounds["test_accuracy"][-1] for run in runs])
+        for label, runs in done.runs.items()
+    }
+    first, last = sorted(means, key=lambda label: -means[label])
+    assert rest[0].startswith("Of 100 test rows of the priority clients, whom the model is for")
+    assert rest[0].endswith(f": {first} {means[first]:.0f}, {last} {means[last]:.0f}.")
+    printed = Console(file=io.StringIO(), width=300)
+    printed.print(done)
+    lines = printed.file.getvalue().splitlines()
+    assert lines[:2] == [head, rest[0]], "a comparison begins with its answer"
+    assert re.search(r"^ local +- ", "\n".join(lines), re.MULTILINE), "alone, nobody is admitted"
+    asked = replace(done, measures="loss, test_accuracy")
+    assert page.describe(asked.runs, (), asked.measures)[0] == head, "measures may be one text"
     assert repr(done).startswith("Comparison(test_accuracy after round 5: ")
     both = Content(done.runs, measures=("loss", "test_accuracy"))
     assert "training loss" not in headline.describe_results(both)[0]
@@ -175,8 +193,8 @@ def test_one_seed_has_no_interval_and_one_method_no_rival(runs):
 def test_the_cost_is_that_of_the_best(runs):
     said = headline.describe_results(Content(runs))[-1]
     best = headline.rank_methods(Content(runs))[0].best
-    sent = np.mean([r.rounds["bytes_up"].sum() for r in runs[best]]) / 1e6
-    assert f"{best} uploads {sent:.1f} MB" in said
+    sent = np.mean([r.rounds["bytes_up"].sum() for r in runs[best]])
+    assert f"{best} uploads {sent / 1e3:.1f} kB in a run" in said, "and not 0.0 MB"
 
 
 def test_the_picture_has_what_happened_to_everyone():
@@ -247,6 +265,9 @@ def test_no_gain_is_shown_where_it_is_not_known(runs):
     bare = [replace(r, final=r.final.drop("solo_accuracy")) for r in runs["all"]]
     made = client_sections.render_clients(Content({"all": bare}))
     assert set(made.data["runs"]["0/0"]["gain"]) == {None}
+    made_twice = client_sections.render_clients(Content({"all": bare, "b": bare}))
+    assert made_twice.body.count("models alone were not measured") == 1, "of both at once"
+    assert "all and b: no gain, the clients&#x27; models alone were not measured" in made_twice.body
     assert "no gain, the clients&#x27; models alone were not measured" in made.body
     assert "--method local" in made.body
 

@@ -38,6 +38,7 @@ from .tabular import (
 )
 
 Unknown = Literal["error", "missing"]
+AS_MISSING = '; or count it as missing and flag the row: --unknown missing (unknown="missing")'
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ def split_frame(
             texts = {c: texts[c].set(mark.is_not_null(), None) for c, mark in strange.items()}
         plain = [name for name in encoder.columns if name not in encoder.levels]
         x = read_numbers(frame, plain, where, True, "fix it or drop the row", encoder.fills)
-        x = encode_categories(x, texts, encoder.columns, encoder.levels, str(where))
+        x = encode_categories(x, texts, encoder.columns, encoder.levels, str(where), AS_MISSING)
         for name, mark in strange.items():  # where nothing may be missing: none of the levels
             if not encoder.fills:
                 x[mark.is_not_null().to_numpy(), encoder.columns.index(name)] = -1.0

@@ -224,9 +224,10 @@ def encode_categories(
     features: tuple[str, ...],
     levels: dict[str, tuple[str, ...]],
     where: str = "",
+    advice: str = "",
 ) -> NDArray[Any]:
     """Return all features in their order: numbers, and categories as positions of their levels; NaN
-    for missing values. A level that no training row has is an error."""
+    for missing values. A level that no training row has is an error, which `advice` ends."""
     table = np.full((len(x), len(features)), np.nan)
     table[:, [j for j, name in enumerate(features) if name not in levels]] = x
     for name, text in texts.items():
@@ -237,7 +238,7 @@ def encode_categories(
             row = int(strange.arg_max() or 0)
             raise MusterError(
                 f"{where}: column '{name}', row {row + 1}: '{text[row]}' is no level the model "
-                f"knows; {nearest(str(text[row]), known)}"
+                f"knows; {nearest(str(text[row]), known)}{advice}"
             )
         table[:, features.index(name)] = at.cast(pl.Float64).fill_null(np.nan).to_numpy()
     return table

@@ -250,8 +250,8 @@ def for_tuning(
     validated on the rest, about `share` of them and of each of its classes, without its test rows.
 
     Args:
-        apart: validate on the rows that `leave_out` leaves out, and train on all others a client
-            has; for data whose test rows differ between seeds
+        apart: validate on the rows that `leave_out` leaves out, and train on the training rows that
+            it keeps; for data whose test rows differ between seeds
 
     >>> import muster
     >>> fed = muster.data.digits(clients=4)
@@ -340,12 +340,13 @@ def split_by_seed(fed: Federation, share: float, seed: int) -> tuple[RaggedRows,
 
 
 def split_by_content(fed: Federation, share: float) -> tuple[RaggedRows, RaggedRows]:
-    """Divide each client's rows in two by their content; a client may have none to validate on."""
+    """Return each client's training rows without those of some content, and all rows that it has of
+    that content, which may be none. A client tunes on as many rows as it trains on in a run."""
     every = fed.train
     if isinstance(fed.test, RaggedRows) and not isinstance(fed.test, SharedRows):
         every = merge_rows(fed.train, fed.test)
-    judges = select_by_hash(get_hashes(every), share)
-    fit, judge = keep_rows(every, ~judges), keep_rows(every, judges)
+    judge = keep_rows(every, select_by_hash(get_hashes(every), share))
+    fit = keep_rows(fed.train, ~select_by_hash(get_hashes(fed.train), share))
     refuse_empty(fed, fit, share)
     if not judge.sizes.any():
         raise MusterError(f"tune.share: {share}, and no row is chosen; give a larger share")

@@ -7,6 +7,7 @@ page is whole where scripts are switched off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def write_page(advice: Advice, path: Path, title: str = "") -> Path:
     seeds: list[int] = []
     if advice.runs:
         content = Content(advice.runs)
-        made |= render_sections(content)
+        behind = render_sections(content)
+        head = replace(behind["Result"], title="For the researcher: the runs behind it")
+        made |= {**behind, "Result": head}
         labels, seeds = content.labels, content.seeds
     return write_file(path, assemble(title or f"Advice: {advice.data}", made, labels, seeds))
 
@@ -89,25 +92,34 @@ def advice_section(advice: Advice, clients: Sequence[ClientContent], whole: bool
         f"by several methods, {plural(advice.rounds, 'round')} and {advice.steps} local steps each "
         f"time, and was judged on rows held out, in {plural(advice.seeds, 'seed')}."
     )
-    cards = "".join(card(client) for client in clients)
+    cards = "".join(card(client, advice.classes) for client in clients)
     body = paragraph(setup, kind="setup")
-    body += paragraph(advice.summary(), kind="headline") if whole else ""
+    if whole:
+        body += paragraph(advice.summary(), kind="headline") + paragraph(advice.describe_method())
     meaning = (
         f"join: some way clearly gains, at least {advice.least:.0%} of its loss alone. help: it is "
         "not shown to gain so, and others clearly gain by it. stay out: every way is shown to gain "
         "less than that, or to harm. cannot tell: the rows do not say."
     )
-    body += f'<div class="cards">{cards}</div>' + paragraph(meaning, kind="setup")
+    of = "of predicted probabilities" if advice.classes else "of predictions"
+    reading = (
+        f"Loss is the error {of} on rows that the model has not seen: less is better. In a chart, "
+        "right of the upright line is better than alone; a bar covers what the gain may be, and "
+        "the dot is filled where gain or harm is clear."
+    )
+    body += f'<div class="cards">{cards}</div>'
+    body += paragraph(meaning, kind="setup") + paragraph(reading, kind="setup")
     return Section("advice", "Should each site join?", body)
 
 
-def card(client: ClientContent) -> str:
-    """Return the verdict of one client, its reasons, and its gains as a chart."""
+def card(client: ClientContent, classes: Sequence[str]) -> str:
+    """Return the verdict of one client, its reasons, its rows of 100, and its gains as a chart."""
     kind = client.verdict.replace(" ", "-")
     return (
         f'<article class="card {kind}"><h3>{escape(client.name)}: '
         f'<span class="verdict">{escape(client.headline())}</span></h3>'
-        f"{paragraph(client.sentence())}{interval_chart(client)}</article>"
+        f"{paragraph(client.sentence())}{paragraph(client.describe_hundred(classes))}"
+        f"{interval_chart(client)}</article>"
     )
 
 

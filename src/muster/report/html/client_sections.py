@@ -18,7 +18,7 @@ from ...tasks.scores import get_score
 from ..gains import Gains, describe_rows, describe_work, first_score, serves_own
 from ..intervals import coverage_notes
 from ..style import class_colours
-from ..text_format import sentence
+from ..text_format import join_words, sentence
 from .content import CLIENT_BYTES, Content, client_names
 from .markup import Section, chart, column_numbers, lazy_table, pack, paragraph, round_numbers
 from .participation_sections import count_events
@@ -71,11 +71,11 @@ def client_columns(run: Run, gains: Gains | str, seed: int) -> dict[str, list[An
 def describe_gains(content: Content) -> list[str]:
     """Return what a gain is here, and over which rows and seeds; or why there is none."""
     known = [gains for gains in content.gains.values() if isinstance(gains, Gains)]
-    missing = dict.fromkeys(
-        f"{label}: no gain, {gains}."
-        for label, gains in content.gains.items()
-        if isinstance(gains, str) and not serves_own(content.runs[label][0])
-    )
+    unknown: dict[str, list[str]] = {}
+    for label, gains in content.gains.items():
+        if isinstance(gains, str) and not serves_own(content.runs[label][0]):
+            unknown.setdefault(gains, []).append(label)
+    missing = [f"{join_words(labels)}: no gain, {why}." for why, labels in unknown.items()]
     if not known:
         return [
             *missing,

@@ -7,17 +7,19 @@ the 95 % interval of its paired difference to every other one excludes 0; where 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...base.errors import plural
 from ...base.lazy import pl
+from ...base.memory import format_bytes
 from ...results.measures import Measure
 from ..figure import panel_title
 from ..intervals import Interval, coverage_notes, describe_scope, value_at
 from ..tables import baseline_notes, data_notes, epsilon_notes, list_warnings
-from ..text_format import sentence
+from ..text_format import join_words, sentence
 from .content import Content
 from .markup import Section, paragraph, table
 
@@ -82,9 +84,9 @@ class Ranking:
         parts += [f"the same as that of {_join_labels(same)}"] if same else []
         return f"{head} Seed by seed it is {'; '.join(parts)}."
 
-    def headline(self) -> str:
-        """Describe the same in a few words."""
-        what = f"on {self.title}"
+    def headline(self, titles: Sequence[str] = ()) -> str:
+        """Describe the same in a few words, of several measures where they agree."""
+        what = f"on {join_words(titles or [self.title])}"
         if not self.has_intervals:
             return f"{self.best} is ahead {what}, on one seed"
         if not self.unclear:
@@ -142,28 +144,33 @@ def rank_methods(content: Content) -> list[Ranking]:
 def describe_cost(content: Content, best: str) -> str:
     """Describe the upload of the best method, compared with the others."""
     sent = {
-        label: float(np.mean([run.rounds["bytes_up"].sum() for run in mine])) / 1e6
+        label: float(np.mean([run.rounds["bytes_up"].sum() for run in mine]))
         for label, mine in content.runs.items()
     }
     own = sent.pop(best)
+    if not own:
+        most = max(sent, key=lambda label: sent[label])
+        rest = f"; {most} {format_bytes(sent[most])}" if sent[most] else ""
+        return f"Cost: {best} uploads nothing{rest}."
     others = [_compare_uploads(own, other, label) for label, other in sent.items()]
-    return f"Cost: {best} uploads {own:.1f} MB in a run, {', '.join(others)}."
+    return f"Cost: {best} uploads {format_bytes(own)} in a run, {', '.join(others)}."
 
 
 def _compare_uploads(own: float, other: float, label: str) -> str:
     """Compare the upload of one method with another's.
 
-    >>> [_compare_uploads(6.0, mb, "a") for mb in (4.8, 0.0, 0.5)]
-    ['25% more than a (4.8 MB)', 'a next to nothing', '12 times as much as a (0.5 MB)']
+    >>> [_compare_uploads(6e6, size, "a") for size in (4.8e6, 0.0, 5e5)]
+    ['25% more than a (4.8 MB)', 'a next to nothing', '12 times as much as a (500.0 kB)']
     """
     if other < own / 100:
         return f"{label} next to nothing"
     ratio = own / other if other else 1.0
     if ratio >= 3:
-        return f"{ratio:.0f} times as much as {label} ({other:.1f} MB)"
+        return f"{ratio:.0f} times as much as {label} ({format_bytes(other)})"
     if f"{abs(ratio - 1):.0%}" == "0%":
         return f"as much as {label}"
-    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} than {label} ({other:.1f} MB)"
+    more = "more" if ratio > 1 else "less"
+    return f"{abs(ratio - 1):.0%} {more} than {label} ({format_bytes(other)})"
 
 
 def describe_setup(content: Content) -> str:
@@ -214,11 +221,34 @@ def describe_results(content: Content) -> list[str]:
         return ["There is no measure that all methods have: nothing can be compared."]
     # Training loss is no headline where held-out rows say something: the lowest may be overfitted.
     leading = [r for r in rankings if r.measure.is_held_out] or rankings
-    head = "; ".join(r.headline() for r in leading[:HEADLINES])
+    agree: dict[str, list[Ranking]] = {}
+    for ranking in leading[:HEADLINES]:
+        agree.setdefault(ranking.headline(["..."]), []).append(ranking)
+    head = "; ".join(same[0].headline([r.title for r in same]) for same in agree.values())
     if head.startswith(NOBODY):  # a method's name stays as it is
         head = f"{head[:1].upper()}{head[1:]}"
-    sentences = [r.sentence() for r in rankings]
+    sentences = [*describe_hundred(content), *(r.sentence() for r in rankings)]
     return [f"{head}.", *sentences, describe_cost(content, leading[0].best)]
+
+
+def describe_hundred(content: Content) -> list[str]:
+    """Return a sentence with the test rows of 100 that each method gets right, the best first;
+    none where accuracy is not compared."""
+    measure = next((m for m in content.compared_measures if m.name == "test_accuracy"), None)
+    if measure is None:
+        return []
+    means = {
+        label: float(np.mean([value_at(run, measure.name, content.rounds[-1]) for run in mine]))
+        for label, mine in content.runs.items()
+    }
+    if not np.isfinite(list(means.values())).all():
+        return []
+    right: dict[str, list[str]] = {}
+    for label in sorted(means, key=lambda label: -means[label]):
+        right.setdefault(f"{100 * means[label]:.0f}", []).append(label)
+    whose = "" if content.all_priority else " of the priority clients, whom the model is for"
+    said = ", ".join(f"{join_words(labels)} {n}" for n, labels in right.items())
+    return [f"Of 100 test rows{whose}, right are on average: {said}."]
 
 
 def render_headline(content: Content) -> Section:

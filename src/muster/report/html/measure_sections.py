@@ -87,7 +87,7 @@ def render_curves(content: Content) -> Section:
         if several
         else "One seed: there are no intervals.",
         *map(sentence, coverage_notes(content.runs)),
-        "Seeds differ more from each other than methods do: the paired differences below show "
+        "Seeds may differ more from each other than methods do: the paired differences below show "
         "whether methods differ."
         if several and len(content.runs) > 1
         else "",

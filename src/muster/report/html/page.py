@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ... import __version__
 from ...base import durable
-from ..intervals import Runs
+from ..intervals import Runs, choose_measures
 from ..style import OKABE_ITO, OKABE_ITO_ON_DARK, LineStyle
 from .client_sections import render_clients, render_data
 from .content import Content
-from .headline import describe_results, render_headline
+from .headline import describe_hundred, describe_results, render_headline
 from .markup import Section, embed_json, escape, svg_dashes
 from .measure_sections import render_appeal, render_curves, render_differences
 from .participation_sections import render_band, render_participation
@@ -167,6 +167,13 @@ def report_public(runs: Runs, path: str | Path, title: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     durable.write(path, assemble(content.heading, made, content.labels, content.seeds))
     return path
+
+
+def describe(runs: Runs, report_at: Iterable[int], measures: str | Iterable[str]) -> list[str]:
+    """Return the result in a sentence or two, for a terminal."""
+    names = tuple(measure.name for measure in choose_measures(runs, measures))
+    content = Content(runs, tuple(report_at), names)
+    return [describe_results(content)[0], *describe_hundred(content)]
 
 
 def render_inline(runs: Runs, report_at: Iterable[int] = (), measures: Iterable[str] = ()) -> str:
