@@ -6,6 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import polars as pl
+import pytest
+from scipy.stats import binom
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "advise.py"
 
@@ -24,11 +26,20 @@ def test_the_page_has_the_table_that_its_rows_give():
     assert text.count("| linear |") == 1
 
 
-def test_wrong_joins_are_under_five_per_cent():
-    rows = pl.read_parquet(load_benchmark().ROWS)
+@pytest.mark.parametrize("by_seeds", [False, True], ids=["by rows", "by seeds"])
+def test_wrong_joins_are_under_five_per_cent(by_seeds):
+    """Of all joins advised; a world of few joins is not clearly above that; and of the federations
+    of each world at most one in a hundred has a wrong join."""
+    benchmark = load_benchmark()
+    rows = pl.read_parquet(benchmark.ROWS).filter(
+        pl.col("world").str.contains("by seeds") == by_seeds
+    )
+    joins = rows.filter(pl.col("verdict") == "join")
+    assert joins["wrong"].sum() < 0.05 * len(joins)
     for (world,), mine in rows.group_by("world"):
-        wrong = mine.filter((pl.col("verdict") == "join") & pl.col("wrong"))
-        joins = mine.filter(pl.col("verdict") == "join")
-        if "by seeds" not in str(world):  # the page states that they are too few to say
-            assert len(wrong) <= 0.05 * len(joins), f"{world}: of those advised to join"
-        assert wrong["federation"].n_unique() < 0.05 * mine["federation"].n_unique(), world
+        federations = mine["federation"].n_unique()
+        assert federations == benchmark.TRAINED.get(world, benchmark.CLOSED), world
+        advised = mine.filter(pl.col("verdict") == "join")
+        wrong = advised.filter("wrong")
+        assert binom.sf(len(wrong) - 1, len(advised), 0.05) > 0.05, world
+        assert wrong["federation"].n_unique() <= 0.01 * federations, world
