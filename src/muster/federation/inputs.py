@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PIXELS, WHOLE, REAL = "pixels", "whole", "real"
 KEYS = {"scaler": "scale", "encoder": "prepare"}  # names of fields in files and messages
-FAR = 5.0  # standard deviations from the mean beyond which a value is unlike training rows
+FAR = 7.0  # standard deviations from the mean beyond which a value is unlike training rows
 
 Range = tuple[float, float]
 

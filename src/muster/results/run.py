@@ -127,7 +127,7 @@ class Run:
                 `p_LABEL` for several labels; `prediction` for numbers; `log_risk` for survival;
                 `prediction` and `p`, the likeliest next token and its probability; for your own
                 task the outputs, `output_0` and so on. Where rows of a table are unlike training
-                rows, `flags` says how: values more than 8 standard deviations from their mean (or
+                rows, `flags` says how: values more than 7 standard deviations from their mean (or
                 outside the range that was agreed on), unknown levels
         """
         return self.predict_and_score(rows, client, build, scale, tokenizer, keep, unknown)[0]
