@@ -37,7 +37,7 @@ def plausible_range(mean: float, std: float) -> Range:
     (1 - mean). The lowest and highest value of training rows would be somebody's own.
 
     >>> plausible_range(50.0, 10.0), plausible_range(0.01, (0.01 * 0.99) ** 0.5)
-    ((0.0, 100.0), (0.0, 1.0))
+    ((-20.0, 120.0), (0.0, 1.0))
     """
     if 0 <= mean <= 1 and math.isclose(std**2, mean * (1 - mean), rel_tol=1e-9):
         return (0.0, 1.0)
