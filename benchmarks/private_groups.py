@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import muster
-from muster.papers.assist_study import fill, format_points, markdown
+from muster.papers.page_tables import fill, format_points, markdown
 from muster.privacy import Gaussian, epsilon
 from muster.report.intervals import Interval
 from muster.schedules import Constant

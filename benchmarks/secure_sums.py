@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from muster.papers.assist_study import fill, markdown
+from muster.papers.page_tables import fill, markdown
 from muster.privacy.committee import answer_list, answer_offer, check_vector, unmask, write_groups
 from muster.privacy.fixed_point import add, centre, choose_scale, encode
 from muster.privacy.masks import Attempt

@@ -9,14 +9,13 @@ import pytest
 from muster.papers.assist_study import (
     cell_table,
     endpoints,
-    fill,
     goal_table,
     measure_evidence,
     other_table,
     personal_table,
-    points,
     variant_table,
 )
+from muster.papers.page_tables import points
 
 
 def test_evidence_is_exact_in_the_first_round_of_one_step_and_fades_for_stein():
@@ -75,13 +74,6 @@ def test_endpoints_are_those_of_the_numbers():
     gap = points(frame.filter(pl.col("panel") == "two"), "everyone", "alone")
     assert gap is not None
     assert gap.mean == pytest.approx(-20.5)
-
-
-def test_tables_are_put_between_their_markers():
-    page = "a\n<!-- table x -->\nold\n<!-- end -->\nb\n"
-    assert fill(page, {"x": "| new |"}) == "a\n<!-- table x -->\n| new |\n<!-- end -->\nb\n"
-    with pytest.raises(ValueError, match="no place for the table y"):
-        fill(page, {"y": ""})
 
 
 def panel(name, accuracy, **more):

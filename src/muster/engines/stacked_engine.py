@@ -214,7 +214,8 @@ class StackedEngine(Engine):
 
 
 def is_worth_compiling(work: float, steps: float) -> bool:
-    """Return True if the compiled loop saves more time than loading it takes.
+    """Return True if the compiled loop is used: it saves more time than loading it takes, in one
+    portion or over the runs of a process.
 
     Args:
         work: parameters times rows over all steps of a portion of clients in a round

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..base.lazy import pl
-from .assist_study import fill, format_points, last_rounds, markdown, points
+from .page_tables import fill, format_points, last_rounds, markdown, points
 
 FEDALIGN, ALONE = "FedALIGN", "priority only"
 PANELS = {  # panel, priority clients of 100, how it differs

@@ -196,7 +196,7 @@ class Advice:
         note: what the intervals cover
         least: share of the loss alone that a gain must reach to count
         ways: names of the ways, in order
-        method: the way that most clients clearly gain by; "" if none
+        method: the way that is advised most often; "" if nobody is to join
         remarks: what was left out, and why
         classes: names of the two classes, where there are two
         runs: runs of alone, everyone and MaxFL, for the researcher's part of the report

@@ -105,7 +105,7 @@ def _join_labels(labels: list[str]) -> str:
     >>> _join_labels(["a", "b"]), _join_labels(["a", "b", "c", "d"])
     ('a and b', '4 others')
     """
-    return " and ".join(labels) if len(labels) <= FEW else f"{len(labels)} others"
+    return join_words(labels) if len(labels) <= FEW else f"{len(labels)} others"
 
 
 def format_interval(value: Interval, measure: Measure) -> str:
