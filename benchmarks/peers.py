@@ -1,5 +1,5 @@
 """muster next to its peers on the same work, in one run: fedjax, pfl-research, Flower's simulation,
-and the loop most people write first.
+FLGo, and the loop most people write first.
 
     python benchmarks/peers.py --write              all of it (hours), into docs/speed.md
     python benchmarks/peers.py W2 --write --seconds 900     one workload in a quarter of an hour
@@ -51,6 +51,7 @@ PEERS = {
     "fedjax": ["fedjax==0.0.17", "jax[cpu]==0.10.2"],
     "pfl": ["pfl[pytorch]==0.6.0", TORCH],
     "flower": ["flwr[simulation]==1.41.0", TORCH],
+    "flgo": ["flgo==0.4.4", TORCH],
 }
 # Ways to run each: threads of torch, fedjax's backend, Flower's actors.
 MODES = {
@@ -59,6 +60,7 @@ MODES = {
     "fedjax": ["jit"],
     "pfl": ["1", "2"],
     "flower": ["2"],
+    "flgo": ["1", "2"],
 }
 TURNS = 3
 ROUNDS = {"W1": 5, "W2": 2, "W3": 2, "W4": 10, "W5": 100}  # timed, of each turn
