@@ -42,9 +42,9 @@ from ..methods import Method
 from ..models.specs import Spec
 from ..privacy.gaussian import Gaussian
 from ..privacy.refusals import check_declared
+from ..run.checkpoint import Keep
 from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
-from ..run.training_loop import Keep
 from ..tasks.task import target_kind
 from .dotted_keys import add_trust, build_method, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members
