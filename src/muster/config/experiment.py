@@ -34,7 +34,7 @@ from ..base.schema import (
 from ..base.untrusted_files import NotRegular, read_toml
 from ..data import DATA
 from ..data.files.tabular import ENDINGS
-from ..data.split.train_test import for_tuning, leave_out
+from ..data.split.resplit import for_tuning, leave_out
 from ..federation import Federation
 from ..federation.population import as_importance, as_requirement
 from ..local import Local

@@ -42,7 +42,8 @@ from .split.partition import (
     by_column,
 )
 from .split.portions import Portions
-from .split.train_test import federate, for_tuning, hold_out, leave_out
+from .split.resplit import for_tuning, leave_out
+from .split.train_test import federate, hold_out
 
 DATA = kinds(Federation)  # data sets by name, also those that are registered later
 
