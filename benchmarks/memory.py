@@ -31,10 +31,10 @@ from torch import nn
 import muster
 from muster.engines import Compute, choose
 from muster.federation import Federation, RaggedRows
+from muster.run.checkpoint import Keep
 from muster.run.job import Job
 from muster.run.memory_check import forecast_memory
 from muster.run.simulate import run_job
-from muster.run.training_loop import Keep
 from workloads import WORKLOADS, random_federation
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"

@@ -6,6 +6,7 @@ The glossary is in CONTRIBUTING.md. `python tests/test_words.py` lists every fin
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -150,6 +151,19 @@ def test_files_that_pages_name_are_there():
         for name in re.findall(r"`((?:src/muster|tests|[a-z]+)/[\w/]+\.py)`", page.read_text()):
             if (SOURCE / name.split("/")[0]).is_dir() or name.startswith(("src/", "tests/")):
                 assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: {name}"
+
+
+def test_names_that_pages_mention_are_there():
+    """But for CHANGELOG, which has earlier names too."""
+    for page in PAGES:
+        if page.name == "CHANGELOG.md":
+            continue
+        for name in set(re.findall(r"\bmuster(?:\.[A-Za-z_]\w*)+", page.read_text())):
+            try:
+                found = pkgutil.resolve_name(name)
+            except (ImportError, AttributeError):
+                found = None
+            assert found is not None, f"{page.name}: {name}"
 
 
 def test_the_map_in_the_guide_names_what_is_there():

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from .results.measures import Measure
     from .results.run import Interrupted, Run
     from .results.store import load_runs, save
+    from .run.checkpoint import Keep
     from .run.job import Job
     from .run.simulate import run_job, simulate
     from .run.solo import solo, with_solo
-    from .run.training_loop import Keep
     from .study.advice_runs import advise
     from .study.compare import ComparisonInterrupted, compare
     from .study.comparison import Comparison
@@ -53,7 +53,7 @@ _HOME = {
     "Flexible": "parts.participation:Flexible",
     "Interrupted": "results.run:Interrupted",
     "Job": "run.job:Job",
-    "Keep": "run.training_loop:Keep",
+    "Keep": "run.checkpoint:Keep",
     "Local": "local:Local",
     "Measure": "results.measures:Measure",
     "Method": "methods:Method",

@@ -55,7 +55,7 @@ def lacking(line):
     if "data get" in line:
         return "it fetches over the network: run it by hand"
     if "--on dask" in line:
-        return "it needs a cluster: tests/study/test_executors.py has one"
+        return "it needs a cluster: tests/cli/test_executors.py has one"
     if "--pages" in line:
         return "it writes into the checkout: tests/reproduce/test_pages.py repeats it"
     words = re.findall(r"\w+", line)

@@ -9,7 +9,7 @@ import pytest
 
 import muster
 from muster.base.errors import MusterError
-from muster.data.split.train_test import splits_differ
+from muster.data.split.resplit import splits_differ
 from muster.federation import Federation, Variation
 
 

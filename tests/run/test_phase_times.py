@@ -6,8 +6,8 @@ import pytest
 
 import muster
 from helpers import same_bits
+from muster.run.checkpoint import Keep
 from muster.run.phase_times import PHASES, PhaseTimes, TimedClients
-from muster.run.training_loop import Keep
 
 
 class Clock:

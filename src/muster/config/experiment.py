@@ -34,7 +34,7 @@ from ..base.schema import (
 from ..base.untrusted_files import NotRegular, read_toml
 from ..data import DATA
 from ..data.files.tabular import ENDINGS
-from ..data.split.train_test import for_tuning, leave_out
+from ..data.split.resplit import for_tuning, leave_out
 from ..federation import Federation
 from ..federation.population import as_importance, as_requirement
 from ..local import Local
@@ -42,9 +42,9 @@ from ..methods import Method
 from ..models.specs import Spec
 from ..privacy.gaussian import Gaussian
 from ..privacy.refusals import check_declared
+from ..run.checkpoint import Keep
 from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
-from ..run.training_loop import Keep
 from ..tasks.task import target_kind
 from .dotted_keys import add_trust, build_method, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members

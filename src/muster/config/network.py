@@ -34,7 +34,7 @@ class Network:
         min_clients: number of clients that must enrol; priority clients must in any case
         quorum: fraction of the objective's weight that must reply in a round; with less, requests
             that failed are retried, then the run stops
-        retries: number of times that requests are sent again when there is no quorum
+        retries: requests sent again (each a retry) when there is no quorum
         failures: failures in a row after which nobody waits for a client until it replies again
         max_rows: largest number of rows a client may report
         max_share: cap on an undeclared non-priority client's rows, as a multiple of all priority

@@ -41,8 +41,9 @@ from .split.partition import (
     Shards,
     by_column,
 )
-from .split.portions import Parts, Portions
-from .split.train_test import federate, for_tuning, hold_out, leave_out
+from .split.portions import Portions
+from .split.resplit import for_tuning, leave_out
+from .split.train_test import federate, hold_out
 
 DATA = kinds(Federation)  # data sets by name, also those that are registered later
 
@@ -57,7 +58,6 @@ __all__ = [
     "Few",
     "LabelMix",
     "Partition",
-    "Parts",
     "Portions",
     "Shards",
     "azpro",

@@ -21,7 +21,7 @@ from .defences.mixing import Bucketing, NearestNeighbours, NormBound
 from .defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
-from .evidence import FedDA, FedFomo, Stein
+from .evidence import CrossFit, FedDA, FedFomo, Stein
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .participation import Flexible, Participation
@@ -81,6 +81,7 @@ __all__ = [
     "Claim",
     "Claimed",
     "ControlVariates",
+    "CrossFit",
     "DataShare",
     "Ditto",
     "Drift",

@@ -313,8 +313,8 @@ class CrossFit:
     """Weights that minimise the risk measured on rows the models have not seen; nothing to set.
 
     For every fold f of the objective's rows, sums over rounds of `G_f += d^f d^f'` and
-    `c_f += <d^f, D_V^f - D_P^f>`; then the programme over all folds' sums, shrunk towards one
-    weight for all. The pull of one round, `|sum_j a_j d_j|`, is at most
+    `c_f += <d^f, D_V^f - D_P^f>`; then the minimum of the risk by all folds' sums, shrunk towards
+    one weight for all. The pull of one round, `|sum_j a_j d_j|`, is at most
     `|D_V - D_P|` (both in the mean square over folds), so that a helper cannot save up trust and
     spend it at once.
 

@@ -1,4 +1,4 @@
-"""Step: the server's update, which combines the admitted replies and moves the model.
+"""Step: the server's aggregation of the admitted replies, by which the model moves.
 
 A step gets the offer, the admitted replies and their weights, and the server's state; it returns
 the next model and the next state. Statistics that do not move by gradient (BatchNorm's)

@@ -1,4 +1,4 @@
-"""Weigh: the weight of each admitted reply in the server's step."""
+"""Weigh: the weight of each admitted reply in the aggregation by the server's step."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import numpy as np
 from ..base.arrays import Float64, Int64
 from ..base.errors import MusterError
 from ..base.lazy import pl
-from ..data.split.train_test import with_rows
+from ..data.split.resplit import with_rows
 from ..federation import Federation
 from ..federation.ragged_rows import RowLists
 from ..parts.tracks import FOLDS

@@ -2,22 +2,31 @@
 
 Checksums of all files are written last, so that damage on disk is detected. The last two
 checkpoints stay: a run whose last one is damaged resumes from the one before, with a warning.
+
+Of a run on several ranks, rank 0 reads and writes them, and the others get a copy: so only rank 0's
+machine needs the folder. The files are copied as they are (safetensors, parquet, JSON), and the
+other ranks read them as rank 0 does, with the same checks.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import warnings
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.checks import check_whole
 from ..base.durable import atomic_folder
 from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import safetensors, torch
 from ..base.params import Params, State, reorder
 from ..base.untrusted_files import TENSORS, descriptor_path, open_file, plain_name, read_json
+from ..engines.compute import Ranks
 from ..protocol import RunState
 from ..results.ledger import SCORE, Ledger
 from ..results.store import digest, get_round, list_checkpoints, reading, writing
@@ -28,6 +37,31 @@ if TYPE_CHECKING:
 
 KEEP_LAST = 2
 SUMS = "sums.json"
+NEVER = 10**9  # rounds
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Settings of evaluation and checkpoints.
+
+    Attributes:
+        evaluate_every: evaluate the model on every client every n rounds and after the last one; 0:
+            after the last only
+        checkpoint: the folder where the state is saved every `checkpoint_every` rounds; None:
+            nowhere
+        resume: resume from the last checkpoint there
+    """
+
+    evaluate_every: int = 1
+    checkpoint: Path | None = None
+    checkpoint_every: int = 10
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole("evaluate_every", self.evaluate_every, 0)
+        check_whole("checkpoint_every", self.checkpoint_every)
+        if self.resume and self.checkpoint is None:
+            raise MusterError("resume: needs checkpoint=FOLDER, the folder of its checkpoints")
 
 
 def save_checkpoint(
@@ -72,11 +106,17 @@ def find_damage(place: Path) -> str:
 
 def read_identity(folder: Path) -> dict[str, str]:
     """Read the identity of the run in the last sound checkpoint of a folder; {} without any."""
-    sound = [place for place in list_checkpoints(folder) if not find_damage(place)]
-    if not sound:
+    place = find_last(folder)
+    if place is None:
         return {}
-    with reading(sound[-1]):
-        return read_texts(sound[-1] / "identity.json")
+    with reading(place):
+        return read_texts(place / "identity.json")
+
+
+def find_last(folder: Path) -> Path | None:
+    """Return the last sound checkpoint of a folder."""
+    places = reversed(list_checkpoints(folder))
+    return next((place for place in places if not find_damage(place)), None)
 
 
 def read_texts(file: Path) -> dict[str, str]:
@@ -182,3 +222,21 @@ def restore_state(beginning: RunState, round: int, tensors: dict[str, Tensor]) -
         clients=memories,
         present=present,
     )
+
+
+@contextmanager
+def share_checkpoint(ranks: Ranks, keep: Keep) -> Iterator[Keep]:
+    """Provide each rank's `Keep`: rank 0's own; that of the others has a copy of the checkpoint
+    that rank 0 resumes from, if there is one, in a folder that is removed afterwards."""
+    if ranks.size == 1:
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="muster-rank-") as folder:
+        mine = keep.checkpoint if keep.resume and ranks.rank == 0 else None
+        ranks.copy_folder(mine and find_last(mine), Path(folder))
+        if ranks.rank == 0:
+            yield keep
+        elif not list_checkpoints(Path(folder)):
+            yield replace(keep, checkpoint=None, resume=False)
+        else:
+            yield replace(keep, checkpoint=Path(folder), checkpoint_every=NEVER, resume=True)

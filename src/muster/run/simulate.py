@@ -25,6 +25,7 @@ from ..tasks.compatibility import match_task
 from ..tasks.task import RowFunction, Task, as_task
 from . import evaluate
 from .auto_epsilon import choose_epsilon
+from .checkpoint import Keep, share_checkpoint
 from .contributors import LocalContributors
 from .job import DecideOn, Job
 from .local_clients import LocalClients
@@ -32,8 +33,7 @@ from .memory_check import check_memory
 from .phase_times import PhaseTimes, time_clients
 from .round import Setup
 from .row_account import RowAccount
-from .shared_checkpoint import share_checkpoint
-from .training_loop import Keep, RunOrigin, build_initial_state, expand_tracks, run_rounds
+from .training_loop import RunOrigin, build_initial_state, expand_tracks, run_rounds
 
 
 def simulate(

@@ -6,7 +6,6 @@ import time
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ from numpy.typing import NDArray
 
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64
-from ..base.checks import check_whole
 from ..base.client_states import ClientStates
 from ..base.durable import lock_folder
-from ..base.errors import MusterError, MusterWarning
+from ..base.errors import MusterWarning
 from ..base.lazy import nn, pl, torch
 from ..base.params import Params, State
 from ..engines.compute import one_thread
@@ -33,7 +31,7 @@ from ..results.run import Interrupted, NoQuorum, OnRound, Run
 from ..results.run_warnings import Facts
 from . import progress
 from .audit import build_trust_state
-from .checkpoint import load_checkpoint, save_checkpoint
+from .checkpoint import Keep, load_checkpoint, save_checkpoint
 from .evaluation_cache import EvaluationCache
 from .phase_times import PhaseTimes
 from .private_round import (
@@ -49,30 +47,6 @@ from .row_account import RowAccount
 
 NO_PHASE = nullcontext()
 LARGE = 2**30  # bytes above which clients' own models are not saved with the results
-
-
-@dataclass(frozen=True)
-class Keep:
-    """Settings of evaluation and checkpoints.
-
-    Attributes:
-        evaluate_every: evaluate the model on every client every n rounds and after the last one; 0:
-            after the last only
-        checkpoint: the folder where the state is saved every `checkpoint_every` rounds; None:
-            nowhere
-        resume: resume from the last checkpoint there
-    """
-
-    evaluate_every: int = 1
-    checkpoint: Path | None = None
-    checkpoint_every: int = 10
-    resume: bool = False
-
-    def __post_init__(self) -> None:
-        check_whole("evaluate_every", self.evaluate_every, 0)
-        check_whole("checkpoint_every", self.checkpoint_every)
-        if self.resume and self.checkpoint is None:
-            raise MusterError("resume: needs checkpoint=FOLDER, the folder of its checkpoints")
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from ..report.advice_content import Advice, ClientContent
 from ..report.intervals import Interval, all_runs, seed_variation
 from ..report.way_content import WayContent
 from ..results.run import Run
+from ..run.checkpoint import Keep
 from ..run.job import Job
 from ..run.simulate import run_job
-from ..run.training_loop import Keep
 from ..tasks.classification import Binary, Multiclass
 from ..tasks.regression import Regression
 from ..tasks.task import RowFunction, Task, as_task

@@ -33,9 +33,9 @@ from ..privacy.gaussian import Gaussian
 from ..results import store
 from ..results.measures import find_measures
 from ..results.run import OnRound, Run
+from ..run.checkpoint import Keep
 from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
-from ..run.training_loop import Keep
 from ..tasks.task import RowFunction, Task
 from .comparison import Comparison, collect_comparison, get_run_folder, write_marker
 from .workers import WorkerPool, open_folder, pack

@@ -34,7 +34,7 @@ from ..base.schema import Table, as_table, build, to_table
 from ..config.dotted_keys import find_method, find_takers, get_label, list_methods, set_key
 from ..config.experiment import Experiment, load, load_table
 from ..config.settings import Settings
-from ..data.split.train_test import splits_differ
+from ..data.split.resplit import splits_differ
 from ..federation import Variation
 from ..report.intervals import find_column
 from ..results import store

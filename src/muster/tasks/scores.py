@@ -1,4 +1,4 @@
-"""Scores of a model next to its loss, defined as in scikit-learn.
+"""Scores (metrics) of a model next to its loss, defined as in scikit-learn.
 
 Accuracy and the mean absolute error are means over rows. AUC, F1 or R2 are not: each is computed
 from all of a client's rows together, and is NaN where it is undefined (the AUC of a client that

@@ -73,7 +73,7 @@ class Task(Protocol):
         ...
 
     def score(self, z: Tensor, y: Tensor) -> Tensor:
-        """Return each row's score `[..., rows]`; higher is better."""
+        """Return each row's score `[..., rows]`, from the same as the loss; higher is better."""
         ...
 
 

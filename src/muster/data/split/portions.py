@@ -76,9 +76,6 @@ class Portions(Sequence[Int64]):
         return f"Portions({plural(len(self), 'client')}, {plural(len(self.rows), 'row')})"
 
 
-Parts = Portions  # its name before `muster.parts` was a package
-
-
 def check_split(y: Int64, clients: int) -> None:
     """Refuse a split that must leave a client without rows."""
     check_whole("clients", clients)

@@ -1,18 +1,11 @@
-"""Train/test split: rows held out by each client, official test sets, rows for tuning, `federate`.
+"""Train/test split: rows held out by each client, official test sets, `federate`.
 
 `federate` builds a federation from arrays and the row numbers of each client; no row is copied.
-
-Rows for tuning are never test rows: a setting that is chosen by the test rows is fitted to them,
-and its result on them is too good. Where test rows are the same in every seed, the training rows of
-each client are divided again for tuning, one part to train on and one to validate on. Where every
-seed divides rows differently, a training row of one seed is a test row of another. Then the
-validation rows are chosen by their content, the same in every seed, and other runs leave them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +25,6 @@ from ...federation.ragged_rows import (
     as_targets,
     as_tensor,
 )
-from ...federation.row_hashes import get_hashes, get_held_hashes, select_by_hash
 from .partition import Few, Partition
 from .portions import Portions
 
@@ -241,161 +233,3 @@ def first_clients(priority: ArrayLike | None, clients: int) -> ArrayLike | None:
         return priority
     check_whole(f"priority (of {clients} clients)", priority, 1, clients)
     return np.arange(priority)
-
-
-def for_tuning(
-    fed: Federation, share: float = 0.25, seed: int = 0, apart: bool = False
-) -> Federation:
-    """Return the federation to tune on: each client trains on a part of its training rows and is
-    validated on the rest, about `share` of them and of each of its classes, without its test rows.
-
-    Args:
-        apart: validate on the rows that `leave_out` leaves out, and train on the training rows that
-            it keeps; for data whose test rows differ between seeds
-
-    >>> import muster
-    >>> fed = muster.data.digits(clients=4)
-    >>> small = muster.data.for_tuning(fed, 0.25)
-    >>> fed.train.sizes.tolist(), small.train.sizes.tolist(), small.test.sizes.tolist()
-    ([285, 285, 285, 285], [214, 214, 214, 214], [71, 71, 71, 71])
-    """
-    require(0 < share < 1, "tune.share", share, "between 0 and 1, exclusive")
-    train = fed.train
-    if train.weight is not None:
-        raise MusterError("tune: training rows with weights of their own cannot be divided")
-    if apart:
-        fit, judge = split_by_content(fed, share)
-        varies: VariationKind = "deal"
-        note = f"tuning: judge by {share:.0%} of all rows, the same in every seed"
-    else:
-        fit, judge = split_by_seed(fed, share, seed)
-        again: dict[VariationKind, VariationKind] = {"deal": "deal and split", "training": "split"}
-        varies = again.get(fed.varies, fed.varies)
-        note = "tuning: a part of the training rows stands in for the test rows"
-    return replace(with_rows(fed, fit, judge, note), varies=varies)
-
-
-def with_rows(fed: Federation, train: RaggedRows, test: RaggedRows | None, note: str) -> Federation:
-    """Return the federation with other rows, without results on the rows it had."""
-    note = f"{fed.note}; {note}" if fed.note else note
-    known = replace(fed, requirement_test=None, solo_score=None, solo_work="")
-    return replace(known, train=train, test=test, note=note)
-
-
-def leave_out(fed: Federation, share: float) -> Federation:
-    """Return the federation without about `share` of its rows, in training and in test: those that
-    settings were tuned by. Rows are chosen by their content, so that they are the same in every
-    seed and for every client, and copies of a row stay together.
-
-    >>> import muster
-    >>> fed = muster.data.leave_out(muster.data.digits(clients=4), 0.25)
-    >>> fed.train.sizes.tolist(), fed.test.sizes.tolist()
-    ([210, 204, 218, 224], [55, 50, 51, 59])
-    """
-    require(0 < share < 1, "left_out", share, "between 0 and 1, exclusive")
-    train = keep_rows(fed.train, ~select_by_hash(get_hashes(fed.train), share))
-    refuse_empty(fed, train, share)
-    test = fed.test
-    if test is not None:
-        test = keep_rows(test, ~select_by_hash(get_hashes(test), share))
-        if not test.sizes.any():
-            raise MusterError(f"left_out: {share}, and no test row is left; give a smaller share")
-    note = f"{share:.0%} of all rows are left out: settings were tuned by them"
-    return with_rows(fed, train, test, note)
-
-
-def splits_differ(tuned: Federation, reported: Iterable[Federation]) -> bool:
-    """Return True if a training row of one federation is a test row of another, and no training row
-    there: then seeds divide rows differently. Copies that a federation has on both sides by itself,
-    as official test sets may, are no sign of it."""
-    mine = get_held_hashes(tuned.train)
-    return any(
-        len(
-            np.setdiff1d(
-                np.intersect1d(mine, get_held_hashes(other.test)), get_held_hashes(other.train)
-            )
-        )
-        for other in reported
-        if other.test is not None
-    )
-
-
-def split_by_seed(fed: Federation, share: float, seed: int) -> tuple[RaggedRows, RaggedRows]:
-    """Divide each client's training rows in two, drawn by the seed."""
-    train = fed.train
-    alone = np.flatnonzero(train.sizes < 2)
-    if len(alone):
-        raise MusterError(
-            f"tune: client {fed.population.get_name(int(alone[0]))} has one training row, and "
-            "tuning holds out a part of them; give clients of two rows and more"
-        )
-    rows = train.base(np.arange(train.offsets[-1]))
-    labels = train.y.cpu().numpy() if fed.classes else np.zeros(len(train.y), np.int64)
-    both = hold_out(Portions(rows, train.offsets), labels, share, seed)
-    fit, judge = (
-        RaggedRows(train.x, train.y, part.offsets, part.rows, content=train.content)
-        for part in both
-    )
-    return fit, judge
-
-
-def split_by_content(fed: Federation, share: float) -> tuple[RaggedRows, RaggedRows]:
-    """Return each client's training rows without those of some content, and all rows that it has of
-    that content, which may be none. A client tunes on as many rows as it trains on in a run."""
-    every = fed.train
-    if isinstance(fed.test, RaggedRows) and not isinstance(fed.test, SharedRows):
-        every = merge_rows(fed.train, fed.test)
-    judge = keep_rows(every, select_by_hash(get_hashes(every), share))
-    fit = keep_rows(fed.train, ~select_by_hash(get_hashes(fed.train), share))
-    refuse_empty(fed, fit, share)
-    if not judge.sizes.any():
-        raise MusterError(f"tune.share: {share}, and no row is chosen; give a larger share")
-    return fit, judge
-
-
-def merge_rows(train: RaggedRows, test: RaggedRows) -> RaggedRows:
-    """Return every client's training and test rows together."""
-    clients = len(train.sizes)
-    rows = [data.base(np.arange(data.offsets[-1])) for data in (train, test)]
-    x, y, marks = train.x, train.y, train.content
-    if test.x.data_ptr() != x.data_ptr() or test.y.data_ptr() != y.data_ptr():
-        marks = np.concatenate([get_hashes(train), get_hashes(test)])
-        rows[1] = rows[1] + len(y)
-        x, y = torch.cat([x, test.x]), torch.cat([y, test.y])
-    owner = np.concatenate([np.repeat(np.arange(clients), d.sizes) for d in (train, test)])
-    flat = Portions.cut(
-        np.concatenate(rows)[np.argsort(owner, kind="stable")], train.sizes + test.sizes
-    )
-    return RaggedRows(x, y, flat.offsets, flat.rows, content=marks)
-
-
-def keep_rows(data: RaggedRows, keep: Bool) -> RaggedRows:
-    """Return the rows where `keep` is true, which has one value for each row of `x`. The weights of
-    a client's rows sum to 1 again."""
-    if isinstance(data, SharedRows):
-        there = np.bincount(data.codes[keep], minlength=data.mix.shape[1]) > 0
-        mix = data.mix * there
-        mix = mix / np.maximum(mix.sum(1, keepdims=True), np.finfo(np.float64).tiny)
-        at = torch.from_numpy(np.flatnonzero(keep))
-        return SharedRows.of(data.x[at], data.y[at], mix, data.codes[keep])
-    rows = data.base(np.arange(data.offsets[-1]))
-    stays = keep[rows]
-    owner = np.repeat(np.arange(len(data.sizes)), data.sizes)[stays]
-    sizes = np.bincount(owner, minlength=len(data.sizes))
-    weight = data.weight
-    if weight is not None:
-        weight = weight[stays]
-        weight = weight / np.bincount(owner, weight, len(sizes))[owner]
-    flat = Portions.cut(rows[stays], sizes)
-    return RaggedRows(data.x, data.y, flat.offsets, flat.rows, weight, data.content)
-
-
-def refuse_empty(fed: Federation, train: RaggedRows, share: float) -> None:
-    """Raise an error if a client has no row to train on."""
-    empty = np.flatnonzero(train.sizes == 0)
-    if len(empty):
-        raise MusterError(
-            f"left_out: {share} of all rows are left out, and client "
-            f"{fed.population.get_name(int(empty[0]))} has no other to train on; give clients of "
-            "more rows, or a smaller share"
-        )

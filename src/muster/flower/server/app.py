@@ -32,10 +32,10 @@ from ...report.html.advice import REPORT, write_page
 from ...results import store
 from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
-from ...run.checkpoint import read_identity
+from ...run.checkpoint import Keep, read_identity
 from ...run.round import Setup
 from ...run.row_account import RowAccount
-from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
+from ...run.training_loop import RunOrigin, build_initial_state, run_rounds
 from ...study.advice_store import is_advice
 from ...tasks.scores import Score
 from ..terms import (
@@ -59,8 +59,7 @@ from .fit_columns import (
 from .messenger import Messenger
 from .network_advice import advise
 from .remote_clients import RemoteClients, init_counted
-from .remote_contributors import RemoteContributors
-from .remote_sum import RemoteSum
+from .remote_contributors import RemoteContributors, RemoteSum
 
 PREFIX = "muster| "  # before muster's lines in the log of a Flower run
 ERROR = "error: "  # and before the reason why a run stops

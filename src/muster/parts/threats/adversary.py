@@ -7,7 +7,7 @@ on. Everything it does passes through the same guard and rules as an honest repl
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from ...base.params import Params
 from ...federation import Federation
 from ...protocol import Appraisal, Offer
 
-if TYPE_CHECKING:
-    pass
-
 Among = Literal["anyone", "outside", "priority"]
 AMONG = ("anyone", "outside", "priority")
 
@@ -33,8 +30,8 @@ class Attack(Protocol):
 
     Write one by inheriting from `muster.parts.Honest`, which follows it in all that the class does
     not override; only `fraction` has no default. In what follows `offer` is what the server sent
-    (`model`, `loss`, `score`, `eps`, `round`, `seed`), and `models` a stack `[client, *shape]` for
-    each parameter.
+    (`model`, `loss`, `score`, `eps`, `round`, `seed`), `models` a stack `[client, *shape]` for each
+    parameter, and `clients` the numbers of these clients in the federation `fed`.
     """
 
     @property

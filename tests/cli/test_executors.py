@@ -14,8 +14,8 @@ from fragile import BASE, compare, configure, write_experiment
 from helpers import same_bits
 from muster.base.errors import MusterError
 from muster.cli.main import main
+from muster.cli.placement import open_executor
 from muster.papers.reproduce import run_panels
-from muster.study.executors import open_executor
 
 OVER = {"local.lr": [0.1, 0.2]}
 TUNE = {"local.lr": [0.01, 0.1], "seeds": [7]}
@@ -115,7 +115,7 @@ def test_processes_need_no_executor():
 
 def test_a_scheduler_that_does_not_answer_is_one_line(monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask: pip install 'muster-fl[dask]'")
-    monkeypatch.setattr("muster.study.executors.TIMEOUT", "1s")
+    monkeypatch.setattr("muster.cli.placement.TIMEOUT", "1s")
     with (
         pytest.raises(MusterError, match=r"no Dask scheduler answers at 127\.0\.0\.1:9"),
         open_executor("dask://127.0.0.1:9"),
