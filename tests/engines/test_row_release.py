@@ -166,7 +166,7 @@ def test_whatever_one_row_is_the_sum_changes_by_no_more_than_the_clip(seed, clip
 
 
 @pytest.mark.parametrize("how", ["layers", "rows"])
-def test_a_row_among_many_alike_changes_the_sum_by_no_more_than_the_clip(how, monkeypatch):
+def test_a_row_in_a_large_batch_changes_the_sum_by_no_more_than_the_clip(how, monkeypatch):
     """Sums as long as 300,000 clips: a float32 of that size is coarser than what rows are shortened
     by."""
     monkeypatch.setattr(row_release, "ROOM", 2**14)
