@@ -15,7 +15,7 @@ from torch import nn
 import muster
 from muster import MusterError
 from muster.base import params
-from muster.engines import Compute, choose
+from muster.engines import Compute, choose, row_release
 from muster.engines.row_release import refuse_module, sum_layers, sum_rows
 from muster.federation import Federation
 from muster.parts.solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau
@@ -163,6 +163,35 @@ def test_whatever_one_row_is_the_sum_changes_by_no_more_than_the_clip(seed, clip
     away = [(sums[0][n] - sums[1][n]).double() for n in stack]
     assert math.sqrt(sum(float(t[0].pow(2).sum()) for t in away)) <= clip
     assert all(bool((t[1] == 0).all()) for t in away), "another client's sum stays"
+
+
+@pytest.mark.parametrize("how", ["layers", "rows"])
+def test_a_row_in_a_large_batch_changes_the_sum_by_no_more_than_the_clip(how, monkeypatch):
+    """Sums as long as 300,000 clips: a float32 of that size is coarser than what rows are shortened
+    by."""
+    monkeypatch.setattr(row_release, "ROOM", 2**14)
+    rows, clip, draw = 300_000, 0.1, torch.Generator().manual_seed(0)
+    stack = {"weight": torch.zeros(1, 2, 3), "bias": torch.zeros(1, 2)}
+    x = 1.0 + 0.05 * torch.randn(1, rows, 3, generator=draw)
+    y = torch.zeros(1, rows, dtype=torch.long)
+
+    def loss(w, a, b):
+        z = torch.bmm(a, w["weight"].transpose(1, 2)) + w["bias"].unsqueeze(1)
+        return nn.functional.cross_entropy(z.flatten(0, 1), b.flatten(), reduction="none")
+
+    def add_up(counts):
+        if how == "rows":
+            return sum_rows(loss, stack, x, y, counts, clip)
+        labels = nn.functional.one_hot(y, 2).transpose(1, 2).float()
+        return sum_layers(stack, [""], x.transpose(1, 2), labels, counts, clip)
+
+    every = add_up(torch.ones(1, rows))
+    for k in range(0, rows, 60_000):
+        counts = torch.ones(1, rows)
+        counts[0, k] = 0.0
+        without = add_up(counts)
+        away = [(every[n].double() - without[n].double()).pow(2).sum() for n in stack]
+        assert math.sqrt(sum(map(float, away))) <= clip
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])

@@ -8,17 +8,19 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from flwr.app import ConfigRecord, Message, RecordDict
 
 import muster
 from flower_grid import LocalGrid
 from muster.flower.client import node as client_node
 from muster.flower.client.client_state import NOTES
+from muster.flower.terms import shared_terms
 from muster.flower.transport.wire import MODEL, pack
 from muster.privacy.noise import seeded_words
 from muster.results.privacy_statement import state_privacy
 from muster.run import private_round
 
-NETWORK = {"enrolment_timeout": 0.2, "timeout": 0.3, "quorum": 0.0}
+NETWORK = {"enrolment_timeout": 0.2, "timeout": 0.3, "quorum": 0.0, "classes": 10}
 
 
 def private(setup, tmp_path, method="fedalign", privacy=None, **settings):
@@ -182,7 +184,10 @@ def test_a_server_that_dies_after_the_charge_counts_both_releases(setup, tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": {"quorum": 0.5}}, r"network.quorum = 0.5 cannot be private.*quorum = 0"),
+        (
+            {"network": {"quorum": 0.5, "classes": 10}},
+            r"network.quorum = 0.5 cannot be private.*quorum = 0",
+        ),
         ({"privacy": {"clip": 1.0, "noise": 1.0, "seeded": True}}, r"privacy.seeded: it is for"),
     ],
 )
@@ -199,6 +204,33 @@ def test_a_survey_of_columns_is_refused(setup):
     case.network = replace(case.chosen.network, scale="pooled")
     with pytest.raises(muster.MusterError, match=r"a survey of columns.*cannot be private"):
         case.run()
+
+
+def test_classes_that_nobody_stated_are_refused(setup):
+    case = setup("fedavg", privacy={"clip": 1.0, "noise": 1.0}, network=NETWORK)
+    case.network = replace(case.chosen.network, classes=0)
+    with pytest.raises(muster.MusterError, match=r"number of classes.*give network\.classes"):
+        case.run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms"),
+    [
+        ("query.survey", {"scale": "pooled"}),
+        ("query.advice", {"advice": 2}),
+        ("query.hello", {"classes": 0}),
+    ],
+)
+def test_a_node_refuses_terms_that_would_release_more(setup, kind, terms):
+    """Whatever its owner agreed to, and whoever wrote them."""
+    case = setup("fedavg", privacy={"clip": 1.0, "noise": 1.0}, network=NETWORK)
+    chosen = case.experiment()
+    text = shared_terms(replace(chosen, network=replace(chosen.network, **terms)))
+    offer = ConfigRecord({"experiment": text, "seed": 0, "nonce": b"n", "labels": ["alone"]})
+    grid = case.grid()
+    reply = grid.deliver(Message(RecordDict({"offer": offer}), 100, kind), grid.nodes[100])
+    assert reply.has_error()
+    assert "cannot be private" in reply.error.reason
 
 
 def test_weights_by_rows_need_declared_rows(setup):

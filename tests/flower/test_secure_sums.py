@@ -454,6 +454,21 @@ def test_a_client_that_was_sent_another_offer_is_in_no_sum(case, quiet, what):
     assert "its signature of a masked vector is wrong" in " ".join(run.moves["move"])
 
 
+@pytest.mark.parametrize("kind", ["evaluate", "query.trial", "query.advice"])
+def test_a_server_that_asks_for_a_loss_gets_none(case, kind):
+    """It sees sums alone, and would learn a client's rows from the losses of models it chooses."""
+    setup = case(rounds=1)
+    grid = setup.grid()
+    setup.run(grid)
+    request = next(m for m, _ in grid.log if asked(m) == "train")
+    content = request.content
+    content["trial.0"] = content[MODEL]
+    node = request.metadata.dst_node_id
+    reply = grid.deliver(Message(content, node, kind), grid.nodes[node])
+    assert reply.has_error()
+    assert "sent" in reply.error.reason
+
+
 def test_a_member_gives_no_second_answer_to_an_attempt(case):
     """The server keeps a list, and asks again with fewer names in it."""
     setup = case(rounds=1)

@@ -380,14 +380,15 @@ class LoopBatch:
         """The gradient where the module is; where rows are protected, the released one."""
         if self.release is not None:
             sums = self._sum_bounded(self.release.clip)
-            return tuple(t[0] for t in self.release.average(sums).values())
+            released = self.release.average(sums, self.weights[0].dtype)
+            return tuple(t[0] for t in released.values())
         if not len(self.x):  # an empty draw of rows
             return tuple(torch.zeros_like(w) for w in self.weights)
         return self._gradient()
 
     def _sum_bounded(self, clip: float) -> Params:
-        """The sum of the rows' gradients, each bounded, as a stack of one: in one pass where the
-        module can be mapped over rows, else row by row."""
+        """The sum of the rows' gradients, each bounded, as a stack of one, in float64: in one pass
+        where the module can be mapped over rows, else row by row."""
         names, mapped, task = self.engine.trainable, self.engine.mapped, self.engine.task
         stack = _as_stack(names, [w.detach() for w in self.weights])
         if mapped is not None:
@@ -397,7 +398,7 @@ class LoopBatch:
 
             counts = self.weights[0].new_ones(1, len(self.x))
             return sum_rows(loss, stack, self.x[None], self.y[None], counts, clip)
-        total = {name: torch.zeros_like(t) for name, t in stack.items()}
+        total = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in stack.items()}
         for i in range(len(self.x)):
             row = LoopBatch(self.engine, self.weights, self.x[i : i + 1], self.y[i : i + 1])
             grads = row._gradient()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROOM = 2**25  # numbers of rows' gradients that are held at once
+# Rows that one product sums in the model's dtype; sums of these are float64. However it rounds, the
+# sum of 128 float32 vectors moves by less than rows are shortened by.
+BLOCK = 128
 
 
 class RowRelease:
@@ -53,8 +56,8 @@ class RowRelease:
         _refuse(step < self._steps)
         self._steps = step + 1
 
-    def average(self, sums: Params) -> Params:
-        """Return the noisy means of the first clients, as many as the sums have."""
+    def average(self, sums: Params, dtype: torch.dtype) -> Params:
+        """Return the noisy means of the first clients, as many as the sums have, in this dtype."""
         _refuse(self._taken == self._steps)
         self._taken = self._steps
         n = len(next(iter(sums.values())))
@@ -63,7 +66,7 @@ class RowRelease:
         values, found, at = torch.from_numpy(noisy), {}, 0
         for name, t in sums.items():
             size = t[0].numel()
-            found[name] = values[:, at : at + size].to(t).view(t.shape)
+            found[name] = values[:, at : at + size].to(t.device, dtype).view(t.shape)
             at += size
         return found
 
@@ -113,8 +116,8 @@ def shorten(square: Tensor, clip: float) -> Tensor:
 def sum_layers(
     stack: Params, prefixes: list[str], x: Tensor, y: Tensor, counts: Tensor, clip: float
 ) -> Params:
-    """Return each client's sum of bounded gradients of its rows, for Linear and ReLU layers under
-    cross-entropy: a row's gradient of a layer is `g h^T`, of norm `|g| |h|`.
+    """Return each client's sum of bounded gradients of its rows, in float64, for Linear and ReLU
+    layers under cross-entropy: a row's gradient of a layer is `g h^T`, of norm `|g| |h|`.
 
     Args:
         x: inputs [K, F, B]
@@ -128,8 +131,11 @@ def sum_layers(
     for (prefix, *_), g, h in layers:
         g = torch.where(factor > 0, g * factor, torch.zeros_like(g))
         h = torch.where(factor > 0, h, torch.zeros_like(h))
-        found[prefix + "weight"] = torch.bmm(g, h.transpose(1, 2))
-        found[prefix + "bias"] = g.sum(2)
+        pairs = torch.split(g, BLOCK, 2), torch.split(h.transpose(1, 2), BLOCK, 1)
+        blocks = list(zip(*pairs, strict=True))
+        weight = sum(torch.bmm(a, b).double() for a, b in blocks)
+        found[prefix + "weight"] = torch.as_tensor(weight)
+        found[prefix + "bias"] = g.sum(2, dtype=torch.float64)
     return {name: found[name] for name in stack}
 
 
@@ -141,7 +147,7 @@ def sum_rows(
     counts: Tensor,
     clip: float,
 ) -> Params:
-    """Return each client's sum of bounded gradients of its rows, for any model.
+    """Return each client's sum of bounded gradients of its rows, in float64, for any model.
 
     Args:
         loss: the losses of a stack of models `[n, ...]` on one row each, `[n, 1, ...]`
@@ -151,7 +157,7 @@ def sum_rows(
     clients, rows = counts.shape
     size = sum(t[0].numel() for t in stack.values())
     together = max(1, ROOM // max(1, clients * size))
-    total = {name: torch.zeros_like(t) for name, t in stack.items()}
+    total = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in stack.items()}
     for start in range(0, rows, together):
         part = slice(start, start + together)
         width = counts[:, part].shape[1]
@@ -168,7 +174,8 @@ def sum_rows(
         for name, g in zip(leaves, grads, strict=True):
             scale = broadcast_clients(factor, g)
             bounded = torch.where(scale > 0, scale * g, torch.zeros_like(g))
-            total[name] += bounded.view(clients, width, *g.shape[1:]).sum(1)
+            each = bounded.view(clients, width, *g.shape[1:])
+            total[name] += each.sum(1, dtype=torch.float64)
     return total
 
 

@@ -411,7 +411,7 @@ class StackedBatch:
         """Each client's gradient: that of the sum over clients of their mean losses; where rows
         are protected, the released one."""
         if self.release is not None:
-            return self.release.average(self._sum_bounded(w, self.release.clip))
+            return self.release.average(self._sum_bounded(w, self.release.clip), self.engine.dtype)
         if self.engine.fused is not None and self.flat is not None:
             return fused_gradient(w, self.engine.fused, *self.flat)
         if self.engine.linear is not None:

@@ -34,6 +34,7 @@ from ..config.network import Network, add_parties, build_committee
 from ..federation import Inputs
 from ..privacy.refusals import check_declared, check_group_sizes, refuse
 from ..schedules import AUTO
+from ..tasks.task import target_kind
 from .compat import build_fab_from_disk
 from .transport.keys import KeyRegistry
 from .transport.private_files import write_private
@@ -174,25 +175,12 @@ def check_private_network(chosen: Experiment) -> None:
     privacy, network = chosen.privacy, chosen.network
     if privacy is None:
         return
-    if network.advice:
-        refuse(
-            "advice",
-            "summaries of clients' losses are released without noise",
-            "ask for it without privacy, where owners agree to that",
-        )
-    if privacy.seeded:
-        raise MusterError("privacy.seeded: it is for simulations; leave it out: noise is secret")
+    check_private_terms(chosen)
     if network.quorum:
         refuse(
             f"network.quorum = {network.quorum:g}",
             "a round that is repeated or a run that ends shows who replied",
             "use network.quorum = 0: there are always as many rounds",
-        )
-    if network.fits:
-        refuse(
-            "a survey of columns (network.scale, categories, missing)",
-            "statistics of clients' rows are released without noise",
-            "let each node prepare its columns by public numbers",
         )
     if privacy.secure and chosen.members:
         named = add_sum_parties(chosen)
@@ -201,6 +189,34 @@ def check_private_network(chosen: Experiment) -> None:
     if chosen.members:
         seen = [member.priority for member in chosen.members if not member.unseen]
         check_group_sizes(privacy, sum(seen), len(seen) - sum(seen))
+
+
+def check_private_terms(chosen: Experiment) -> None:
+    """Refuse terms of a private federation by which nodes would release more than is accounted for.
+    The server refuses them before a run, and a node whoever wrote them."""
+    privacy, network = chosen.privacy, chosen.network
+    if privacy is None:
+        return
+    if network.advice:
+        refuse(
+            "advice",
+            "summaries of clients' losses are released without noise",
+            "ask for it without privacy, where owners agree to that",
+        )
+    if privacy.seeded:
+        raise MusterError("privacy.seeded: it is for simulations; leave it out: noise is secret")
+    if network.fits:
+        refuse(
+            "a survey of columns (network.scale, categories, missing)",
+            "statistics of clients' rows are released without noise",
+            "let each node prepare its columns by public numbers",
+        )
+    if target_kind(chosen.settings.task) == "classes" and not network.classes:
+        refuse(
+            "a number of classes that is left open",
+            "it is then counted in clients' labels, and released without noise",
+            "give network.classes: their number, or their names in order",
+        )
 
 
 def build_registry(chosen: Experiment) -> KeyRegistry:

@@ -43,7 +43,7 @@ from ...study.advice_plan import ALONE
 from ...tasks.compatibility import match_task
 from ...tasks.task import target_kind
 from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
-from ..terms import check_terms, read_terms
+from ..terms import check_private_terms, check_terms, read_terms
 from ..transport.sum_wire import LIST, NUMBER, SUM, hash_run, report_vector
 from ..transport.wire import (
     MODEL,
@@ -250,7 +250,9 @@ def _read_experiment(message: Message, context: Context) -> Experiment:
     text = str(message.content.config_records[OFFER]["experiment"])
     if AGREED in context.run_config:
         check_terms(text, str(context.run_config[AGREED]))
-    return read_terms(text)
+    chosen = read_terms(text)
+    check_private_terms(chosen)
+    return chosen
 
 
 def _read_transform(text: str, chosen: Experiment) -> Transform | None:

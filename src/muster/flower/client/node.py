@@ -111,7 +111,10 @@ class Node:
         return self.stack.evaluate_model(model, own_of, ONLY)
 
     def measure(self, offer: Offer, role: ClientRole, state: ClientState) -> dict[str, Any]:
-        """Evaluate the model; return the report, with 1.0 for `stays` if it stays."""
+        """Evaluate the model; return the report, with 1.0 for `stays` if it stays. Where the server
+        is to see sums alone, it gets none."""
+        if self.job.hides_clients:
+            raise MusterError("privacy: sums are secure, and losses are in none; nothing was sent")
         if self.noise is not None:
             return self.measure_privately(offer, state)
         view, model = self.view_model(offer, state), self.method.product(offer.model)
@@ -147,8 +150,8 @@ class Node:
 
     def trial(self, offer: Offer, models: Sequence[Params], state: ClientState) -> dict[str, Any]:
         """Evaluate the offer's model and others that might follow it; return the report."""
-        if self.noise is not None:
-            raise MusterError("privacy: rows are protected, and no trial is in their account")
+        if self.job.privacy is not None:
+            raise MusterError("privacy: no trial of models is in the account; nothing was sent")
         cache = self.build_cache(offer, state)
         words = self.stack.try_models(offer, models, ONLY, cache).values[:, 0]
         store_appraisal(cache, offer, state)
