@@ -13,6 +13,8 @@ demo: $(READY)
 	$(BIN)/muster advise heart
 	$(BIN)/muster compare examples/demo.toml
 
+# What pytest compiles is kept for the next run, also where Python is told not to.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)
 	$(BIN)/python -m pytest -n logical --dist worksteal
 

@@ -39,7 +39,7 @@ def held_out_loss(fed: muster.Federation, method: muster.Method, rounds: int, se
 
 
 def main(quick: bool) -> None:
-    seeds, rounds = (range(2), 20) if quick else (range(20), 60)
+    seeds, rounds = (range(2), 10) if quick else (range(20), 60)
     data = [muster.data.heart(priority="all", seed=seed) for seed in seeds]
     names, variation = data[0].names.tolist(), data[0].variation
     print(

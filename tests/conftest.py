@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -22,10 +24,23 @@ settings.register_profile("muster", deadline=None)
 settings.load_profile("muster")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays to the end: the garbage collector need not look through it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_configure(config):
     """No test touches the network: only this machine can be reached from here. Nor does one wait
     for the disk: its files need not survive a power cut."""
     os.fsync = os.fstat  # fails for the same handles
+    # As with threads: what does not say how many processes it takes would start one for each core.
+    os.sched_getaffinity = lambda pid: {0}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a shell: there are tests of Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,7 +26,7 @@ BANNED = re.compile(
     r"\b(?:makes? of|go(?:es)? by|went by|(is|are|was|were) said|told|tells? of|anew|alike"
     r"|c[ao]mes? of|seen to|gone on with|(is|are|was|were) let in|an advice|by heart"
     r"|patience|diary|handout|of one's own|of its own(?=[.,;:)]|$))\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 FIRST = {"What", "Whether"}  # how no docstring begins
 PARTICIPLES = re.compile(
@@ -66,9 +66,16 @@ def is_participle(name: str, function: bool = False) -> bool:
 
 @cache
 def defined(path: Path) -> list[ast.Module | ast.ClassDef | ast.FunctionDef]:
-    """A module and every class and function in it."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    """A module and every class and function in it, each with its docstring for a body."""
+    found, rest = [], [ast.parse(path.read_text())]
+    while rest:  # no expression defines any
+        node = rest.pop()
+        inside = ast.iter_child_nodes(node)
+        rest += [n for n in inside if isinstance(n, (ast.stmt, ast.ExceptHandler, ast.match_case))]
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            node.body = node.body[:1]
+            found.append(node)
+    return found
 
 
 def decorators(node: ast.ClassDef | ast.FunctionDef) -> str:
@@ -78,10 +85,10 @@ def decorators(node: ast.ClassDef | ast.FunctionDef) -> str:
 def findings() -> Iterator[str]:
     """Every place that has a banned turn or a name that is not allowed."""
     for path in [*MODULES, *PAGES]:
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            found = BANNED.search(line)
-            if found and (str(path.relative_to(ROOT)), found[0]) not in EXEMPT:
-                yield f"{path.relative_to(ROOT)}:{number}: '{found[0]}'"
+        where, text = path.relative_to(ROOT), path.read_text()
+        for found in BANNED.finditer(text):
+            if (str(where), found[0]) not in EXEMPT:
+                yield f"{where}:{text.count(chr(10), 0, found.start()) + 1}: '{found[0]}'"
     for path in MODULES:
         where = path.relative_to(ROOT)
         if is_participle(path.stem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -29,17 +30,16 @@ def test_the_appeal_study_runs(tmp_path):
     assert "gm_appeal_unseen" in done.stdout
 
 
-def test_it_prints_which_hospital_gains_from_which(tmp_path):
-    script = ROOT / "examples" / "heart.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--quick"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(cleveland|hungarian|switzerland|va) .*", done.stdout, re.MULTILINE)
+def test_it_prints_which_hospital_gains_from_which(tmp_path, monkeypatch, capsys):
+    script = str(ROOT / "examples" / "heart.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, "--quick"])
+    runpy.run_path(script, run_name="__main__")
+    said = capsys.readouterr().out
+    rows = re.findall(r"^(cleveland|hungarian|switzerland|va) .*", said, re.MULTILINE)
     assert len(rows) == 4
-    assert len(re.findall(r"[+-]\d\.\d{3} ± \d\.\d{3}", done.stdout)) == 16
-    assert "chance of being ill 0." in done.stdout
+    assert len(re.findall(r"[+-]\d\.\d{3} ± \d\.\d{3}", said)) == 16
+    assert "chance of being ill 0." in said
 
 
 @pytest.mark.slow

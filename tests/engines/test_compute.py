@@ -151,10 +151,9 @@ def run_of(case, rounds=2, **how):
 def test_same_bits_for_any_number_of_threads(case):
     """Of torch's and of muster's own: weights, and every number of every table but the time."""
     runs = []
-    for threads, how in ((1, {}), (2, {}), (4, {}), (2, {"processes": 1}), (1, {"processes": 2}),
-                         (1, {"processes": 3})):  # fmt: skip
+    for threads, processes in ((1, 1), (2, 1), (4, 2), (1, 3)):
         torch.set_num_threads(threads)
-        runs.append(run_of(case, **how))
+        runs.append(run_of(case, processes=processes))
         assert torch.get_num_threads() == threads, "the user's setting is left as it was"
     first = runs[0]
     assert first.rounds["loss"].is_finite().all()

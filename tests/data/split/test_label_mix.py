@@ -101,7 +101,7 @@ def test_the_last_clients_are_like_the_first() -> None:
     """Who draws last gets what is left, of many labels: that must not be always the unseen."""
     y = np.repeat(np.arange(10), 600)
     kinds = np.array(
-        [[len(np.unique(y[p])) for p in LabelMix(0.05).split(y, 60, s)] for s in range(200)]
+        [[len(np.unique(y[p])) for p in LabelMix(0.05).split(y, 60, s)] for s in range(80)]
     )
     first, last = kinds[:, :30].mean(axis=1), kinds[:, 30:].mean(axis=1)
     error = np.sqrt((first.var() + last.var()) / len(kinds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -206,16 +207,15 @@ def test_one_helper_counts_as_in_assist():
 # On digits: 40 clients, 20 of them priority; liars outside report the loss that wins.
 
 ROUNDS, LOCAL = 25, muster.Local(steps=5, batch_size=32, lr=0.2)
-FED = {}
 
 
+@cache
 def fed():
-    if not FED:
-        made = muster.data.digits(clients=40, priority=20, seed=1)
-        FED["fed"] = replace(made, requirement=np.full(40, 0.9))
-    return FED["fed"]
+    made = muster.data.digits(clients=40, priority=20, seed=1)
+    return replace(made, requirement=np.full(40, 0.9))
 
 
+@cache  # several tests look at the same runs
 def run(method, attack=None, **more):
     return muster.simulate(
         fed(), method, muster.models.Softmax(), ROUNDS, LOCAL, seed=1, attack=attack,
