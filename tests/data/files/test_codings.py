@@ -40,7 +40,7 @@ def write(folder, **tables):
     (("No", "Yes"), "'No' (client 'south') and 'no' (client 'north') seem to be one class"),
     (("0", "1"), "'0' (client 'south') and 'no' (client 'north') seem to be one class"),
     (("nein", "ja"), "seem to be one class"),
-    (("1", "2"), "seem to be one class"),
+    (("1", "2"), "client 'south' has '1', '2', client 'north' 'no', 'yes': two codings"),
     (("7", "8"), "client 'south' has '7', '8', client 'north' 'no', 'yes': two codings"),
 ])  # fmt: skip
 def test_labels_in_two_codings_are_refused(here, south, message):

@@ -445,3 +445,100 @@ def test_an_unreadable_file_is_reported_once(here):
     Path("h/c.csv").write_text("age,dose,outcome\n")
     (problem,) = muster.data.check("h").problems
     assert problem.text == "h/c.csv: no rows; give at least one"
+
+
+def test_one_and_two_are_no_yes_and_something(here):
+    """Next to 2, the code 1 may be no: what is 0 and 1 elsewhere does not say."""
+
+    def labelled(seed, ill, well):
+        words = pl.when(pl.col("outcome") == "ill").then(pl.lit(ill)).otherwise(pl.lit(well))
+        return clean(seed).with_columns(outcome=words)
+
+    write("h", a=labelled(0, "1", "0"), b=labelled(1, "2", "1"), c=labelled(2, "yes", "no"))
+    for _ in range(2):  # the manifest that was written settles nothing
+        assert main(["data", "check", "h"]) == 1
+        table = tomllib.loads(Path("h/manifest.toml").read_text())
+        assert not {"recode", "classes"} & set(table)
+    texts = [p.text for p in muster.data.check("h").problems if p.kind == "coding"]
+    assert texts == [
+        "a has '0', '1', c 'no', 'yes': two codings",
+        "a has '0', '1', b '1', '2': the same codes, from another start?",
+    ]
+    with pytest.raises(muster.MusterError, match="two codings"):
+        muster.Federation.from_folder("h")
+
+
+def test_row_numbers_are_ids_where_one_client_has_few_rows(here):
+    draw = np.random.default_rng(0)
+    order, start, frames = draw.permutation(183), 0, {}
+    for i, rows in enumerate([30] * 6 + [3]):
+        student = 7 * draw.permutation(30)[:rows]  # the same numbers at every school
+        row = pl.Series(order[start : start + rows])
+        frames[f"s{i}"] = clean(i, rows, row=row, student=pl.Series(student))
+        start += rows
+    write("h", **frames)
+    assert kinds(muster.data.check("h")) == {("", "row", "id"), ("", "student", "id")}
+
+
+def test_a_value_for_each_client_says_whose_row_it_is(here):
+    frames = {
+        name: clean(i, site=[name] * 60, beds=[400 - 100 * i] * 60, wing=[i // 2 * 50 + 1] * 60)
+        for i, name in enumerate("abc")
+    }
+    write("h", **frames)
+    assert kinds(muster.data.check("h")) == {("", "site", "client"), ("", "beds", "client")}
+    # Nor is it what is to be predicted.
+    write("n", **{name: frame.drop("outcome") for name, frame in frames.items()})
+    found = muster.data.check("n")
+    assert "label" not in tomllib.loads(found.manifest)
+    assert [p.kind for p in found.problems].count("label") == 1
+    assert "reading" not in {p.kind for p in found.problems}
+
+
+def test_numbers_around_zero_have_no_unit(here):
+    draw = np.random.default_rng(0)
+    shifted = {name: clean(i, z=draw.normal(i / 2, 0.1, 60)) for i, name in enumerate("abc")}
+    write("h", **{name: f.with_columns(pl.col("z") - 0.5) for name, f in shifted.items()})
+    assert muster.data.check("h").problems == ()
+
+
+def test_units_are_named(here):
+    draw = np.random.default_rng(0)
+    cold, dots = draw.normal(37, 0.5, 60), draw.integers(100000, 400000, 60)
+    german = [f"{n:,}".replace(",", ".") for n in dots]
+    write("h", a=clean(0, temp=cold, cells=dots), b=clean(1, temp=cold, cells=dots),
+          c=clean(2, temp=32 + 1.8 * cold, cells=german))  # fmt: skip
+    said = {p.column: str(p) for p in muster.data.check("h").problems}
+    assert "as degrees C and F do" in said["temp"]
+    assert "points that mark thousands?" in said["cells"]
+
+
+def test_numbers_mixed_with_words_are_no_id(here):
+    draw = np.random.default_rng(0)
+    lab = np.where(draw.uniform(size=60) < 0.3, "<5", draw.normal(20, 3, 60).round(2).astype(str))
+    write("h", a=clean(0, lab=lab), b=clean(1, lab=draw.normal(20, 3, 60)))
+    (problem,) = muster.data.check("h").problems
+    assert problem.kind == "type"
+    assert "numbers next to what is none ('<5')" in problem.text
+    words = ["#DIV/0!", "#NV", "n.a.", "keine Angabe"]
+    write("w", a=clean(0, lab=words + ["m", "f"] * 28), b=clean(1, lab=["f", "m"] * 30))
+    found = muster.data.check("w")
+    assert tomllib.loads(found.manifest)["recode"]["lab"] == dict.fromkeys(words, "")
+
+
+def test_a_file_without_a_header_is_named_and_the_others_are_checked(here):
+    write("h", a=clean(0), b=clean(1, day=["2023-01-03"] * 60), c=clean(2, day=["2023-01-04"] * 60))
+    body = Path("h/a.csv").read_text().partition("\n")[2]
+    Path("h/a.csv").write_text(body)
+    found = muster.data.check("h")
+    assert kinds(found) == {("a", "", "file"), ("", "day", "date")}
+    assert "its first line looks like a row" in found.problems[0].text
+    # Columns that are counted have a header.
+    grid = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(str)
+    frames = {"a": grid[:30], "b": grid[30:]}
+    for name, values in frames.items():
+        frames[name] = pl.DataFrame(values, schema=["0", "1", "2", "3"], orient="row").with_columns(
+            label=pl.Series(["x", "y"] * 15)
+        )
+    write("g", **frames)
+    assert "file" not in {kind for _, _, kind in kinds(muster.data.check("g"))}

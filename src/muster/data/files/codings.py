@@ -56,12 +56,13 @@ def find_spellings(values: Iterable[str]) -> list[tuple[str, ...]]:
 
 def find_codings(sets: Sequence[set[str]]) -> dict[str, list[str]]:
     """Return values of one meaning that clients write in different ways, by meaning. Values that
-    one client has next to each other are different to it.
+    one client has next to each other are different to it, and next to other numbers 0 and 1 may
+    be anything: of 1 and 2, 1 may be no.
 
     >>> find_codings([{"no", "yes"}, {"0", "1"}])
     {'no': ['0', 'no'], 'yes': ['1', 'yes']}
-    >>> find_codings([{"0", "1", "no"}, {"yes", "no"}])
-    {}
+    >>> find_codings([{"0", "1", "no"}, {"yes", "no"}]), find_codings([{"1", "2"}, {"yes", "no"}])
+    ({}, {})
     """
     found: dict[str, list[str]] = {}
     for value in sorted(set().union(*sets)):
@@ -70,6 +71,9 @@ def find_codings(sets: Sequence[set[str]]) -> dict[str, list[str]]:
     for words in found.values():
         if any(len({fold(word) for word in words} & {fold(v) for v in own}) > 1 for own in sets):
             return {}
+    numbers = [{v for v in own if is_number(v)} for own in sets]
+    if any(own & {"0", "1"} and own - {"0", "1"} for own in numbers):
+        return {}
     return {meaning: words for meaning, words in found.items() if len({fold(w) for w in words}) > 1}
 
 
@@ -81,14 +85,14 @@ def find_mixture(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
 
 
 def find_shift(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
-    """Return two clients whose codes are the same but for their start: 0, 1 and 1, 2. All have as
-    many consecutive numbers, and all together one more.
+    """Return two clients whose codes are the same but for their start: 0, 1 and 1, 2. All that have
+    numbers have as many consecutive ones, and all together one more.
 
     >>> find_shift({"a": {"0", "1"}, "b": {"1", "2"}, "c": {"0", "1"}})
     ('a', 'b')
     >>> find_shift({"a": {"0", "1"}, "b": {"0", "2"}})
     """
-    own = {who: values for who, values in sets.items() if values}
+    own = {who: values for who, values in sets.items() if any(map(is_number, values))}
     if len(own) < 2 or not all(v.isdecimal() for values in own.values() for v in values):
         return None
     codes = {who: sorted({int(v) for v in values}) for who, values in own.items()}

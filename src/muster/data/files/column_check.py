@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -33,11 +33,24 @@ from .codings import (
 )
 
 Kind = Literal[
-    "number", "category", "date", "id", "text", "constant", "empty", "unclear", "marked", "leak"
+    "number",
+    "category",
+    "date",
+    "id",
+    "text",
+    "constant",
+    "client",
+    "empty",
+    "unclear",
+    "marked",
+    "mixed",
+    "leak",
 ]
 
 MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "unknown", "unbekannt", "k.a."}
-MISSING_WORDS |= {"-", "--", ".", "missing", "not available", "not measured"}
+MISSING_WORDS |= {"-", "--", ".", "missing", "not available", "not measured", "not done", "unk"}
+MISSING_WORDS |= {"n.a.", "k. a.", "keine angabe", "nicht bekannt", "nicht erhoben", "fehlt"}
+MISSING_WORDS |= {"#nv", "#value!", "#wert!", "#div/0!", "#ref!", "#bezug!", "#name?", "#num!"}
 SENTINELS = [-9.0, -99.0, -999.0, -9999.0, -1.0, 99.0, 999.0, 9999.0]  # codes of missing numbers
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([T ]\d{1,2}:\d{2}.*)?$"
 UNIT = r"%|‰|°[cf]|[kmµu]?g|[cm]?m|[md]?l|[mµu]?mol|mmhg|bpm|years?|yrs?|jahre?|days?|tage?|[€$£]"
@@ -47,10 +60,11 @@ MARKED = (  # a number with marks for thousands, in English or in German, or wit
 )
 THREE = r"^[1-9]\d{0,2}\.\d{3}$"  # 1.234: a number, or one thousand
 ID_NAME = re.compile(
-    r"(^|[_\W])(id|ids|nr|no|mrn|uuid|pid|key|index)($|[_\W])|patient|kennung|nummer", re.IGNORECASE
+    r"(^|[_\W])(id|ids|nr|no|mrn|uuid|pid|key|index|student|subject)($|[_\W])|patient|kennung|nummer",
+    re.IGNORECASE,
 )
 SOME = 0.2  # different values for each row from which a number called an id is one
-MOSTLY = 0.9  # share of values from which a column is of their kind
+MOSTLY, HALF = 0.9, 0.5  # shares of values from which a column is of their kind, or is mixed
 WORDS = 3  # words of a value, on average, from which a column is free text
 FEWEST = 5  # values of a client from which its range is compared with the others'
 LEVELS = 1000  # levels up to which spellings are compared
@@ -137,6 +151,11 @@ def check_column(
         text = f"numbers with marks for thousands or units ({quote(found)})"
         advice = "left out of features: write them as plain numbers"
         problems.append(DataProblem("", name, "type", text, advice))
+    elif kind == "mixed":
+        found = set(every.filter(pl.Series(~np.isfinite(as_numbers(every)))).unique())
+        text = f"numbers next to what is none ({quote(found)})"
+        advice = "left out of features: write numbers alone, and nothing where one is missing"
+        problems.append(DataProblem("", name, "type", text, advice))
     elif kind == "category":
         kind = check_levels(name, values, known, problems, recode)
     elif kind in LEFT_OUT:
@@ -152,6 +171,7 @@ LEFT_OUT = {
     "id": "identifies rows, as an id does: a model would memorise them",
     "text": "free text",
     "constant": "one value everywhere",
+    "client": "one value at each client, and another at each: it says whose row it is",
     "empty": "no values",
 }
 
@@ -202,12 +222,18 @@ def find_kind(name: str, every: pl.Series, values: Mapping[str, pl.Series]) -> K
     if levels > FEW_CODES and marked.any() and (marked | np.isfinite(numbers)).mean() >= MOSTLY:
         return "number" if np.isfinite(numbers).mean() >= MOSTLY else "marked"
     own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
+    long = sum(len(column.drop_nulls()) >= FEWEST for column in values.values())
+    if long > 1 and is_same_within(own) and levels == sum(map(bool, own.values())):
+        return "client"
     if find_mixture(own) is not None:
         return "category"
     if np.isfinite(numbers).mean() >= MOSTLY:
         return (
             "id" if is_numbering(name, numbers, values) else "constant" if levels == 1 else "number"
         )
+    found = np.isfinite(numbers)
+    if found.mean() >= HALF and len(np.unique(numbers[found])) > FEW_CODES:
+        return "mixed"
     if every.str.split(" ").list.len().sum() >= WORDS * n and 2 * levels > n:
         return "text"
     if is_id(levels, n) or (ID_NAME.search(name) and levels > min(MANY, n / 2)):
@@ -215,19 +241,27 @@ def find_kind(name: str, every: pl.Series, values: Mapping[str, pl.Series]) -> K
     return "constant" if levels == 1 else "category"
 
 
+def is_same_within(own: Mapping[str, set[str]]) -> bool:
+    """Return True if no client has two different values."""
+    return all(len(values) <= 1 for values in own.values())
+
+
 def is_numbering(name: str, numbers: Float64, values: Mapping[str, pl.Series]) -> bool:
-    """Return True if a column's whole numbers tell each client's rows apart, by their name or by
-    their being consecutive."""
+    """Return True if a column's whole numbers tell rows apart, by their name or by their being
+    consecutive, over all clients or at each."""
     if (numbers[np.isfinite(numbers)] % 1 != 0).any() or len(numbers) < 2 * FEWEST:
         return False
-    if ID_NAME.search(name) and len(np.unique(numbers)) > max(MANY, SOME * len(numbers)):
+    every = np.unique(numbers)
+    own = [np.unique(as_numbers(column.drop_nulls())) for column in values.values()]
+    if ID_NAME.search(name) and sum(map(len, own)) > max(MANY, SOME * len(numbers)):
         return True
-    for column in values.values():
-        own = column.drop_nulls()
-        different = np.unique(as_numbers(own))
-        if len(own) and len(different) < MOSTLY * len(own):
+    if len(every) == len(numbers) == every[-1] - every[0] + 1:
+        return True
+    for column, different in zip(values.values(), own, strict=True):
+        rows = len(column.drop_nulls())
+        if rows and len(different) < MOSTLY * rows:
             return False
-        if len(own) and not (len(different) > FEWEST and (np.diff(different) == 1).all()):
+        if rows and not (len(different) > FEWEST and (np.diff(different) == 1).all()):
             return False
     return True
 
@@ -253,9 +287,9 @@ def check_numbers(
             recode.update(dict.fromkeys(found, ""))
         numbers[client] = x
     problems += check_shift(name, values)
-    if limits is None:
+    if limits is None and not is_same_within({c: set(v.drop_nulls()) for c, v in values.items()}):
         units = check_units(name, {c: x[np.isfinite(x)] for c, x in numbers.items()})
-        problems += units
+        problems += [suggest_thousands(problem, values[problem.client]) for problem in units]
         numbers = {c: x for c, x in numbers.items() if c not in {p.client for p in units}}
     pooled = np.concatenate(list(numbers.values()))
     pooled = pooled[np.isfinite(pooled)]
@@ -285,7 +319,7 @@ def check_shift(name: str, values: Mapping[str, pl.Series]) -> list[DataProblem]
         return []
     one, other = found
     text = f"{one} has {quote(own[one])}, {other} {quote(own[other])}: the same codes, from another"
-    advice = f"say what is meant with [recode.{name}] in the manifest"
+    advice = f"write them in one way: [recode.{name}] would replace a value in all files"
     return [DataProblem("", name, "coding", f"{text} start?", advice)]
 
 
@@ -313,7 +347,8 @@ def far_values(x: Float64) -> Float64:
 
 def check_units(name: str, numbers: Mapping[str, Float64]) -> list[DataProblem]:
     """Return a problem for each client whose values are apart from all others': the middle 80 % of
-    its values and of theirs do not meet, and medians differ twofold."""
+    its values and of theirs do not meet, and medians differ twofold. Of numbers around 0 that says
+    nothing."""
     enough = {client: x for client, x in numbers.items() if len(x) >= FEWEST}
     problems: list[DataProblem] = []
     for client, x in enough.items():
@@ -325,15 +360,25 @@ def check_units(name: str, numbers: Mapping[str, Float64]) -> list[DataProblem]:
             np.quantile(v, [0.1, 0.5, 0.9]) for v in (x, rest)
         )
         ratio = max(mid / middle, middle / mid) if mid * middle > 0 else np.inf
-        if not (low > above or high < below) or ratio < 2:
+        if not (low > above or high < below) or ratio < 2 or below < 0 < above:
             continue
-        near = next((unit for unit in UNITS if abs(ratio / unit - 1) < 0.1), None)
-        unit = f", as {UNITS[near]} do" if near and UNITS[near] else ""
+        near = min(UNITS, key=lambda unit: abs(ratio / unit - 1))
+        unit = f", as {UNITS[near]} do" if UNITS[near] and abs(ratio / near - 1) < 0.1 else ""
+        cold, warm = sorted((mid, middle))
+        if abs((32 + 1.8 * cold) / warm - 1) < 0.02:
+            unit = ", as degrees C and F do"
         times = f": {ratio:.3g} times{unit}" if np.isfinite(ratio) else ""
         text = f"median {mid:.4g}, that of the others {middle:.4g}{times}"
         advice = "another unit, or a code for missing values? convert it"
         problems.append(DataProblem(client, name, "unit", text, advice))
     return problems
+
+
+def suggest_thousands(problem: DataProblem, column: pl.Series) -> DataProblem:
+    """Return the problem of another unit, with what to do where points may mark thousands."""
+    if column.drop_nulls().str.contains(THREE).mean() < MOSTLY:  # type: ignore[operator]
+        return problem
+    return replace(problem, suggestion="points that mark thousands? write numbers without")
 
 
 def check_levels(
@@ -371,7 +416,7 @@ def check_levels(
         return "category"
     one, other = mixture
     text = f"{one} has {quote(own[one])}, {other} {quote(own[other])}: two codings"
-    advice = f"say what is meant with [recode.{name}] in the manifest"
+    advice = f"write them in one way, or say what is meant with [recode.{name}] in the manifest"
     problems.append(DataProblem("", name, "coding", text, advice))
     return "unclear"
 

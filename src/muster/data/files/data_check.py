@@ -204,8 +204,8 @@ class FolderReader:
             self.check_copies([c.name for c in checks if c.used], label)
         manifest = self.draft.build(manifest_places(self.place)[0])
         fed, more = try_reading(self.place, self.settings, manifest)
-        known = {problem.text for problem in self.problems}
-        self.problems += [p for p in more if p.kind == "reading" and p.text not in known]
+        if self.finds_more(more):
+            self.problems += [p for p in more if p.kind == "reading"]
         self.notes += [p.text for p in more if p.kind == "warning"]
         self.notes += [] if fed is None else describe_tests(fed)
         return DataCheck(
@@ -215,6 +215,17 @@ class FolderReader:
             tuple(self.draft.decisions),
             tuple(self.notes),
             self.draft.write(),
+        )
+
+    def finds_more(self, more: list[DataProblem]) -> bool:
+        """Return True if reading stops at what is no problem yet: at another file than those, and
+        not for the lack of labels."""
+        known = {p.text.partition(": ")[0] for p in self.problems if p.kind == "file"}
+        lost = any(p.kind == "label" and not p.client for p in self.problems)
+        return not any(
+            p.text.partition(": ")[0] in known or (lost and "no label column" in p.text)
+            for p in more
+            if p.kind == "reading"
         )
 
     def report(self, client: str, column: str, kind: str, text: str, suggestion: str = "") -> None:
@@ -257,10 +268,12 @@ class FolderReader:
             return None, [c for c in columns if c not in (*label, split)]
         if label is None:
             named = [c for c in self.labels if c in columns]
-            last = [c for c in columns[-1:] if c != split and 1 < len(self.levels(c)) <= 10]
+            may = [c for c in columns if c != split and self.may_be_label(c)]
+            last = [c for c in columns[-1:] if c in may]
             label = next(iter(named if self.labels else last), None)
             if label is None and not self.labels:
-                self.report("", "", "label", "no column of labels", "name it: label = '...'")
+                shown = f" such as {', '.join(map(repr, may[:FEW]))}" if may else ""
+                self.report("", "", "label", "no column of labels", f"name it: label = ...{shown}")
             elif label not in (None, LABEL):
                 self.draft.decide("label", label, f"label = '{label}': what to predict")
         elif label not in columns:
@@ -270,6 +283,11 @@ class FolderReader:
         rest = [c for c in columns if c not in (label, split)]
         wanted = self.options.features
         return label, rest if wanted is None else [c for c in rest if c in wanted]
+
+    def may_be_label(self, name: str) -> bool:
+        """Return True if a column has a few values, and not one alone at every client."""
+        several = any(table[name].n_unique() > 1 for table in self.tables.values())
+        return several and 1 < len(self.levels(name)) <= 10
 
     def levels(self, name: str) -> set[str]:
         """Return all values of a column."""
@@ -387,10 +405,11 @@ class FolderReader:
                 ids = table.unique()[column.name].drop_nulls()
                 several = ids.filter(ids.is_duplicated()).n_unique()
                 if several and self.options.split is None:
+                    have = "has" if several == 1 else "have"
                     self.notes.append(
-                        f"{client}: {several} values of '{column.name}' have several rows: of one "
-                        "patient, some may be trained on and some tested; a column of train and "
-                        "test (split) decides that"
+                        f"{client}: {plural(several, 'value')} of '{column.name}' {have} several "
+                        "rows: of one patient, some may be trained on and some tested; a column "
+                        "of train and test (split) decides that"
                     )
 
     def check_label(self, name: str) -> None:

@@ -13,7 +13,7 @@ from ...base.errors import MusterError, plural
 from ...base.lazy import pl
 from ...federation.data_warnings import may_be_accidental
 from .assembly import natural_key
-from .codings import fold, is_id
+from .codings import fold, is_id, is_number
 from .column_check import DataProblem
 from .dialect import COMMA, PLAIN, POINT, Dialect, detect_dialect
 from .folder_files import CLIENT, data_files
@@ -83,6 +83,9 @@ def read_as_text(
     if not len(frame):
         raise MusterError(f"{file}: no rows; give at least one")
     frame = frame.select(pl.all().cast(pl.String).str.strip_chars())
+    if looks_like_row(frame):
+        shown = ", ".join(map(repr, names[:3]))
+        raise MusterError(f"{file}: its first line looks like a row ({shown}, ...); give a header")
     if dialect.decimal == ",":
         for name in names:
             if frame[name].str.contains(POINT).any():
@@ -95,6 +98,18 @@ def read_as_text(
     return frame.with_columns(
         pl.when(~pl.col(name).is_in(MISSING)).then(pl.col(name)) for name in names
     )
+
+
+def looks_like_row(frame: pl.DataFrame) -> bool:
+    """Return True if most names of columns are such as their values: one of them, or a fraction.
+    Names that only count columns are names."""
+    numbers = [name for name in frame.columns if is_number(name)]
+    if not numbers or numbers in ([str(i + k) for i in range(len(numbers))] for k in (0, 1)):
+        return False
+    found = [
+        (name in numbers and "." in name) or (frame[name] == name).any() for name in frame.columns
+    ]
+    return 2 * sum(found) > len(found)
 
 
 def find_client(frame: pl.DataFrame) -> str | None:
