@@ -275,16 +275,6 @@ def test_results_are_never_overwritten(tmp_path):
     assert new_folder(tmp_path / "file").name == "file-2"
 
 
-def test_a_folder_may_be_free_though_it_is_there(tmp_path):
-    def finished(place):
-        return (place / "run.toml").exists()
-
-    first = new_folder(tmp_path / "demo", finished)
-    assert new_folder(tmp_path / "demo", finished) == first
-    (first / "run.toml").write_text("")
-    assert new_folder(tmp_path / "demo", finished).name == "demo-2"
-
-
 def test_numbers_begin_with_two(tmp_path):
     places = numbered_paths(tmp_path / "a")
     assert [next(places).name for _ in range(3)] == ["a", "a-2", "a-3"]

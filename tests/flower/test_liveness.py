@@ -45,7 +45,7 @@ def test_without_a_quorum_the_run_stops_with_a_reason_and_goes_on_later(setup):
     for k in (0, 1):
         case.nodes[k].tamper = fails({1})
     gone = r"client0: failed: the node went away \(code 5\); client1: failed: the node went away"
-    with pytest.raises(NoQuorum, match=rf"round 2: heard 0.00 .*quorum is 0.5 \({gone}"):
+    with pytest.raises(NoQuorum, match=rf"round 2: replies from 0.00 .*quorum is 0.5 \({gone}"):
         case.run()
     assert (case.folder / "run" / "checkpoints" / "round-00000001").exists()
     assert not (case.folder / "run" / "run.toml").exists()
@@ -73,7 +73,7 @@ def test_how_often_and_how_much_is_for_the_configuration_to_say(setup):
     case = setup(**QUICK)
     case.nodes[0].tamper = fails({1})
     case.network = replace(case.network, quorum=1.0, retries=1)
-    with pytest.raises(NoQuorum, match="round 2: heard 0"):
+    with pytest.raises(NoQuorum, match="round 2: replies from 0"):
         case.run()
     case.network = replace(case.network, quorum=0.0)
     run = case.run(name="none")
@@ -98,7 +98,7 @@ def test_replies_that_are_refused_are_no_quorum_either(setup):
     case = setup(**QUICK)
     for k in (0, 1):
         case.nodes[k].tamper = train_only(diverged)
-    with pytest.raises(NoQuorum, match=r"round 1: heard 0.00 .*client0: malformed: not finite"):
+    with pytest.raises(NoQuorum, match=r"round 1: replies from 0.00 .*client0: malformed: not fin"):
         case.run()
 
 

@@ -153,7 +153,7 @@ def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path,
     monkeypatch.setattr(app, "as_module", lambda *given: build(1))
     grid, members = grid_of(fed, tmp_path)
     told = []
-    with pytest.raises(muster.MusterError, match=r"heard 0\.00 of the objective's weight"):
+    with pytest.raises(muster.MusterError, match=r"replies from 0\.00 of the objective's weight"):
         federate(grid, replace(chosen, members=members), tmp_path / "other", told.append)
 
 

@@ -20,7 +20,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -143,17 +143,12 @@ def atomic_folder(path: Path, marker: str | None = None) -> Iterator[Path]:
         sync(path.parent)
 
 
-def new_folder(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> Path:
-    """Create and return the first of `folder`, `folder-2`, `folder-3`, ... that is not taken.
-
-    Creating it claims it: two processes that ask at the same time get two folders.
-
-    Args:
-        taken: returns True if a folder that exists is not free; by default none is
-    """
+def new_folder(folder: Path) -> Path:
+    """Create and return the first of `folder`, `folder-2`, `folder-3`, ... that does not exist. Two
+    processes that ask at the same time get two folders."""
     if "\0" in str(folder):
         raise MusterError(f"{folder}: no name of a folder; give one without a zero byte")
-    return next(place for place in numbered_paths(folder) if _claim(place, taken))
+    return next(place for place in numbered_paths(folder) if _create(place))
 
 
 @contextmanager
@@ -212,11 +207,11 @@ def numbered_paths(folder: Path) -> Iterator[Path]:
         yield folder.with_name(f"{folder.name}-{i}")
 
 
-def _claim(place: Path, taken: Callable[[Path], bool]) -> bool:
+def _create(place: Path) -> bool:
     try:
         place.mkdir(parents=True)
     except FileExistsError:
-        return place.is_dir() and not taken(place)
+        return False
     return True
 
 

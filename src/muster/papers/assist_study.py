@@ -26,17 +26,15 @@ KEY_SHARDS = "data.partition.of.per_client"
 KEYS = ("panel", "data.rows", "data.priority")  # a federation of the study, and its client
 
 
-def measure_evidence(
-    rows: int, draws: int = 2000, rounds: int = ROUNDS[-1], width: int = 10, folds: int = 4
-) -> pl.DataFrame:
+def measure_evidence(rows: int, draws: int = 2000, rounds: int = ROUNDS[-1]) -> pl.DataFrame:
     """Return, for each round, the evidence over the truth: of `Stein` v over |m_P - mu|^2, of
     `CrossFit` the measured c over <d, mu - m_P>, both as ratios of means over draws.
 
-    Linear regression with standard normal features, noise of variance 1, and five full-batch steps
-    a round at a learning rate of 0.1, so that mu is known exactly. The client trains alone; a
+    Linear regression with ten standard normal features, noise of variance 1, and five full-batch
+    steps a round at a learning rate of 0.1, so that mu is known exactly. The client trains alone; a
     helper has the same truth and unlimited rows.
     """
-    draw = np.random.default_rng(rows)
+    draw, width, folds = np.random.default_rng(rows), 10, 4
     truth = draw.normal(size=(draws, width)) / np.sqrt(width)
     x = draw.normal(size=(draws, rows, width))
     y = np.einsum("trd,td->tr", x, truth) + draw.normal(size=(draws, rows))
@@ -102,7 +100,7 @@ def relative_change(frame: pl.DataFrame) -> pl.DataFrame:
     return both.with_columns(change=pl.col("test_loss") / pl.col("alone") - 1)
 
 
-def endpoints(frame: pl.DataFrame, band: str = "FedALIGN") -> pl.DataFrame:
+def endpoints(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the endpoints of every method over the real federations, by the number of rows.
 
     mean, half  mean change of test loss against alone, with a 95 % interval over federations
@@ -114,7 +112,7 @@ def endpoints(frame: pl.DataFrame, band: str = "FedALIGN") -> pl.DataFrame:
     """
     runs = relative_change(last_rounds(frame))
     mean = runs.group_by("data.rows", "panel", "method").agg(pl.col("change").mean())
-    bands = pl.col("method").str.starts_with(band) & ~pl.col("method").str.contains("auto")
+    bands = pl.col("method").str.starts_with("FedALIGN") & ~pl.col("method").str.contains("auto")
     best = (
         mean.filter(bands | pl.col("method").is_in([ALONE, EVERYONE]))
         .group_by("data.rows", "panel")

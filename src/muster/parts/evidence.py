@@ -274,8 +274,8 @@ def solve(freedom: str, gram: Float64, gain: Float64, share: Float64) -> Float64
 
     Args:
         freedom: "none": all 0; "one": one weight for the helpers' mean by data share, `b s` with
-            `b = c's / s'Gs` in [0, 1]; "each": the programme `minimise`; "shrunk": the programme
-            with a ridge of trace(G) / n towards the one weight
+            `b = c's / s'Gs` in [0, 1]; "each": by `minimise`; "shrunk": the same with a
+            ridge of trace(G) / n towards the one weight
         share: s, the helpers' shares of their data; they sum to 1
     """
     if freedom == "none":

@@ -2,7 +2,7 @@
 
 A run that dies after the charge and before its checkpoint plays the round again, with new noise:
 that is a second release, and it is charged again. A line that was not written to its end counts.
-Each has the noise of its release: a run with another does not go on with the account.
+Each line has the noise of its release: a run with other noise does not resume the account.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class ClientContent:
         if not all(map(math.isfinite, right)):
             return ""
         counts = [f"{format_percent(n)} {way.name}" for n, way in zip(right, ways, strict=True)]
-        text = f"Right for {', '.join(counts)}, of 100 held-out rows"
+        text = f"Right of 100 held-out rows: {', '.join(counts)}"
         outcomes = [way.outcomes for way in ways if way.outcomes is not None]
         if len(classes) == 2 and len(outcomes) == len(ways):
             ill = " and ".join(format_percent(o.sensitivity) for o in outcomes)

@@ -114,11 +114,11 @@ def weighted_mean(
 
 def weigh(w: Float64, values: Float64) -> float:
     """Return `sum_k w_k v_k` over the clients that have a value; NaN when none has."""
-    heard = ~np.isnan(values)
-    if heard.all():
+    known = ~np.isnan(values)
+    if known.all():
         return float(w @ values)
-    w = w[heard]
-    return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
+    w = w[known]
+    return float(w @ values[known] / w.sum()) if w.sum() > 0 else float("nan")
 
 
 def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
@@ -140,8 +140,8 @@ def if_available(
 
 def mean(values: Float64) -> float:
     """Return the mean over clients that have a value; NaN when none has."""
-    heard = values[~np.isnan(values)]
-    return float(heard.mean()) if len(heard) else float("nan")
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def over_clients(measure: Measure, each: PerClient) -> tuple[Measure, Measure]:

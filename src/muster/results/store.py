@@ -173,7 +173,7 @@ def writing(place: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
         raise MusterError(
-            f"{place}: cannot be written ({first_line(error)}); make room, then go on with what "
+            f"{place}: cannot be written ({first_line(error)}); make room, then resume with what "
             "was saved before"
         ) from None
 

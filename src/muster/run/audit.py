@@ -119,17 +119,18 @@ class AdmittedReplies:
 
 
 def refuse_turned(
-    trust: Audit, offer: Offer, replies: Replies, sound: Decision, server: State, heard: bool
+    trust: Audit, offer: Offer, replies: Replies, sound: Decision, server: State, all_reply: bool
 ) -> tuple[Decision, State]:
     """Refuse sound replies of priority clients that all replies together call turned round; return
     also the audit's part of the server's state, which remembers them.
 
     Args:
-        heard: True if helpers reply in this round whatever their loss
+        all_reply: True if helpers reply in this round whatever their loss
     """
     yes, memory = np.flatnonzero(sound.yes), server[TRUST]
     who, scores = replies.roster.clients[yes], memory["turned"].cpu().clone()
-    turned, score = trust.find_turned(offer, replies.pick(sound.yes), scores[who].numpy(), heard)
+    before = scores[who].numpy()
+    turned, score = trust.find_turned(offer, replies.pick(sound.yes), before, all_reply)
     scores[who] = torch.from_numpy(score)
     out, reason = np.zeros(len(sound.yes), np.bool_), sound.reason.astype("U40")
     out[yes[turned]] = True
@@ -157,9 +158,9 @@ def audit(
     evidence = bool(getattr(method.weigh, "bounded", False))
     trust = replace(trust, norm=trust.absurd) if evidence else trust
     extent = admission.extent
-    seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
+    seen, judged = ~population.unseen, replies.roster.priority[extent > 0].any()
     # A method that is not for the priority clients may ask a round without any of them.
-    everyone = bool(population.priority[seen].all()) or not (heard or method.refers)
+    everyone = bool(population.priority[seen].all()) or not (judged or method.refers)
     admitted = extent > 0
     before, who = server[TRUST], replies.roster.clients[admitted]
     like = before["like"].cpu()[who].numpy()

@@ -160,8 +160,8 @@ def admit_replies(
         some = missing == ""
         sound = Decision(sound.yes & some, np.where(some, sound.reason, missing))
     elif method.trust is not None:
-        heard = not method.refers or job.needs_witnesses(offer)
-        sound, learnt = refuse_turned(method.trust, offer, replies, sound, server, heard)
+        all_reply = not method.refers or job.needs_witnesses(offer)
+        sound, learnt = refuse_turned(method.trust, offer, replies, sound, server, all_reply)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     if offer.round < job.warmup:
         # Warm-up is for the objective: a client in it by a_k counts by a_k, aligned or not.

@@ -140,23 +140,23 @@ def record_round(
     answers, admission, trial = outcome.answers, outcome.admission, outcome.trial
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
     replied = answers.replies.roster
-    heard = np.ones(n, np.bool_)
+    answered = np.ones(n, np.bool_)
     if len(replied) < n:
-        heard = np.isin(roster.clients, replied.clients)
+        answered = np.isin(roster.clients, replied.clients)
 
     def spread(values: NDArray[Any], empty: object) -> NDArray[Any]:
         out = np.full(n, empty, dtype=values.dtype)
-        out[heard] = values
+        out[answered] = values
         return out
 
     admitted = spread(admission.admitted, False)
     reason = answers.decision.reason.astype(np.dtypes.StringDType())
-    reason[heard & ~admitted] = admission.reason[~admission.admitted]
+    reason[answered & ~admitted] = admission.reason[~admission.admitted]
     # S_t: the extent of admitted replies beyond their clients' importance in the objective.
     beyond = np.maximum(admission.extent - replied.importance, 0.0)
     helped = float((beyond * replied.full).sum())
     objective = population.objective[roster.clients]
-    # A reply whose weight is 0 by the rule of weights was heard all the same.
+    # A reply whose weight is 0 by the rule of weights still arrived.
     useless = reason == getattr(method.weigh, "refuses", "")
     sound = objective[~failed & (admitted | ~joined | useless)].sum()
     traffic = answers.traffic or compute_traffic(method, offer, roster, answers, cache)

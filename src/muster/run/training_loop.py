@@ -318,9 +318,9 @@ def explain_no_quorum(setup: Setup, entry: LedgerEntry) -> str:
         for k, reason in zip(columns["client"][lost], columns["reason"][lost], strict=True)
     )
     return (
-        f"round {entry.round['round']}: heard {entry.answered:.2f} of the objective's weight, and "
-        f"the quorum is {setup.quorum:g} ({why}); the rounds before it are saved: run it again to "
-        "resume"
+        f"round {entry.round['round']}: replies from {entry.answered:.2f} of the objective's "
+        f"weight, and the quorum is {setup.quorum:g} ({why}); the rounds before it are saved: run "
+        "it again to resume"
     )
 
 

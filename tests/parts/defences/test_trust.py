@@ -402,7 +402,7 @@ def test_witnesses_do_not_overrule_half_of_the_priority_clients_and_few_are_none
         8
     ] *= -1  # enough replies, but only of those whom the model suits: the rounds before decide
     known = np.where(np.arange(len(rows)) == 16, 0.5, 0.0)
-    turned, score = AUDIT.find_turned(*replies_of(rows, priority), known, heard=False)
+    turned, score = AUDIT.find_turned(*replies_of(rows, priority), known, all_reply=False)
     assert np.flatnonzero(turned).tolist() == [16]
     assert score.tolist() == known.tolist()
 

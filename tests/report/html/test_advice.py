@@ -63,7 +63,7 @@ def test_the_sentences(advice):
 
 def test_a_hundred_rows_in_words(advice):
     north = advice.clients["north"]
-    right = "Right for 70 alone, 80 with everyone, of 100 held-out rows"
+    right = "Right of 100 held-out rows: 70 alone, 80 with everyone"
     found = "89 and 89 of 100 ill are found, 82 and 82 of 100 well recognised"
     assert north.describe_hundred(advice.classes) == f"{right}; {found} (30 test rows a seed)."
     assert north.describe_hundred() == f"{right} (30 test rows a seed)."

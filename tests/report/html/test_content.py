@@ -146,7 +146,7 @@ def test_training_loss_is_no_headline_where_rows_are_held_out():
         for label, runs in done.runs.items()
     }
     first, last = sorted(means, key=lambda label: -means[label])
-    assert rest[0].startswith("Of 100 test rows of the priority clients, whom the model is for")
+    assert rest[0].startswith("Right on average, of 100 test rows of the priority clients (")
     assert rest[0].endswith(f": {first} {means[first]:.0f}, {last} {means[last]:.0f}.")
     printed = Console(file=io.StringIO(), width=300)
     printed.print(done)

@@ -132,13 +132,13 @@ def try_reading(
     place: Path, settings: Mapping[str, Any], manifest: Manifest | None
 ) -> tuple[Federation | None, list[DataProblem]]:
     """Read files as `from_folder` does, with this manifest; errors and warnings are problems."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MusterWarning)
         try:
             fed = read_folder(place, settings, manifest=manifest).federation(0)
         except MusterError as error:
             return None, [DataProblem("", "", "reading", str(error))]
-    ours = [str(w.message) for w in heard if issubclass(w.category, MusterWarning)]
+    ours = [str(w.message) for w in caught if issubclass(w.category, MusterWarning)]
     return fed, [DataProblem("", "", "warning", text) for text in dict.fromkeys(ours)]
 
 

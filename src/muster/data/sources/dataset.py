@@ -168,9 +168,9 @@ def search(data: DataSet, folder: str | Path | None = None) -> Iterator[Location
                     yield Location(layout, place, None, paths)
 
 
-def locate(data: DataSet, folder: str | Path | None = None) -> Location | None:
+def locate(data: DataSet) -> Location | None:
     """Return the first location of a data set, or None; its files are not read."""
-    return next(search(data, folder), None)
+    return next(search(data, None), None)
 
 
 def find_local(

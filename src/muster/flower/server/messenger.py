@@ -120,8 +120,8 @@ class Messenger:
         weight = self.population.objective
         total = sum(weight[role.client] for role in roles)
         failed = [r for r in roles if weight[r.client] > 0 and replies[r.client].why]
-        heard = total - sum(weight[role.client] for role in failed)
-        return failed if heard < self.network.quorum * total else []
+        replied = total - sum(weight[role.client] for role in failed)
+        return failed if replied < self.network.quorum * total else []
 
     def wait_for(self, clients: list[int]) -> None:
         """Wait for clients to connect, no longer than for a reply."""

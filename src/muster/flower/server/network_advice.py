@@ -5,7 +5,7 @@ terms but for the method and the seed; nodes have agreed to all of them. Rows ar
 nodes, by the seed. After the last training each node is asked for the summary of its losses on rows
 held out (`client.row_losses`), and verdicts follow by the rule of the simulated advice.
 
-A run that is finished is not run again: advice that was interrupted goes on where it was.
+A run that is finished is not run again: advice that was interrupted resumes where it was.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def advise(
     grid: Grid, chosen: Experiment, folder: Path, federate: Federate, say: Say = print
 ) -> Advice:
     """Run every training of advice on the clients of a grid, and save the advice to a folder;
-    go on with one that was interrupted there.
+    resume one that was interrupted there.
 
     Args:
         federate: runs an experiment of one method on the grid, and saves it to a folder

@@ -145,9 +145,9 @@ class RemoteClients:
         # Only the loss: the scores were checked above.
         can, unscored = replace(self.job.possible, undefined=True), np.full(n, np.nan)
         for name in (name for name in names if name.endswith("loss")):
-            values, heard = figures[name], ~np.isnan(figures[name])
+            values, given = figures[name], ~np.isnan(figures[name])
             sound = check_plausible(Appraisal(values, unscored), self.population.priority, can).yes
-            for liar in np.flatnonzero(heard & ~sound):
+            for liar in np.flatnonzero(given & ~sound):
                 self.messenger.events.append((int(liar), f"impossible {name}"))
             values[~sound] = np.nan
         before = self.staying.get(t, np.zeros(n, np.bool_))

@@ -297,9 +297,9 @@ def require_checkout(option: str) -> Path:
     return found
 
 
-def list_experiments(folder: Traversable = FILES) -> dict[str, PaperExperiment]:
+def list_experiments() -> dict[str, PaperExperiment]:
     """Return every experiment by its id, in the order of the papers."""
-    found = [read_experiment(path) for path in folder.iterdir() if path.name.endswith(".toml")]
+    found = [read_experiment(path) for path in FILES.iterdir() if path.name.endswith(".toml")]
     return {
         experiment.id: experiment
         for experiment in sorted(found, key=lambda p: (p.about == "ours", p.paper, sort_key(p.id)))
@@ -312,9 +312,9 @@ def sort_key(id: str) -> tuple[str, int, str]:
     return word, int(id[len(word) :] or 0), id
 
 
-def find_experiment(id: str, folder: Traversable = FILES) -> PaperExperiment:
+def find_experiment(id: str) -> PaperExperiment:
     """Return an experiment by its id."""
-    known = list_experiments(folder)
+    known = list_experiments()
     if id not in known:
         raise MusterError(f"unknown experiment '{id}'; {nearest(id, list(known))}")
     return known[id]

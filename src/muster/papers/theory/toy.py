@@ -12,7 +12,6 @@ what follows `means` are the `that_k`, an array (draws, clients), and `errors` a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,9 +23,7 @@ from ...base.rng import generator
 from .minima import (
     HALVINGS,
     is_appealing,
-    local_minima,
     log_sigmoid,
-    pick,
     safe_log,
     sigmoid,
     signed_sum,
@@ -84,40 +81,6 @@ def appeals(w: ArrayLike, means: ArrayLike, errors: ArrayLike) -> Bool:
     """
     x = np.asarray(w, np.float64)[..., None] - np.asarray(means, np.float64)
     return is_appealing(np.sign(x), safe_log(np.abs(x)), np.asarray(errors, np.float64))
-
-
-class AppealCurve(NamedTuple):
-    """GM-Appeal, the share of clients the model appeals to, at each gamma_G^2 (Fig. 2a)."""
-
-    fedavg: Float64
-    maxfl: Float64
-
-
-def appeal_curve(
-    gammaG2s: ArrayLike,
-    gamma2: float = GAMMA2,
-    draws: int = 3000,
-    seed: int = 0,
-    clients: int | Sequence[float] = 2,
-    which: str = "global",
-) -> AppealCurve:
-    """Return the mean appeal of FedAvg's and MaxFL's model over draws of the data (Fig. 2a).
-
-    FedAvg's model is the average of the `that_k`. MaxFL's is a local minimum, by default the global
-    one, as eq. 3 asks. Two clients have mirror-image minima, so the choice does not matter. With
-    three it does: two equal clients and a different one (`clients=3`) have their global minimum
-    where the two are, and appeal stays high however far the third is. It is not always above
-    FedAvg's: with places (-1, 1, 4) at gamma_G^2 = 1, the global minimum appeals to 0.07, the
-    average to 0.16.
-    """
-    curve = []
-    for gammaG2 in np.asarray(gammaG2s, np.float64).ravel():
-        means, errors = draw(float(gammaG2), gamma2, draws, seed, clients)
-        model = pick(local_minima(means), which, generator(seed, "toy-pick"))
-        fedavg = appeals(means.mean(axis=-1), means, errors)
-        curve.append((fedavg.mean(), model.appeals(errors).mean()))
-    fed, maxfl = np.array(curve, np.float64).reshape(-1, 2).T
-    return AppealCurve(fed, maxfl)
 
 
 # log h'(y) of the convex stand-ins for the 0-1 loss that Lemma 2.2 speaks of. ReLU is the identity

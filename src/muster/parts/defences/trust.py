@@ -214,19 +214,19 @@ class Audit:
         return Inquiry(replies, middle or before, barred, root, copies, groups, reason, like)
 
     def find_turned(
-        self, offer: Offer, replies: Replies, score: Float64, heard: bool = True
+        self, offer: Offer, replies: Replies, score: Float64, all_reply: bool = True
     ) -> tuple[Bool, Float64]:
-        """Return which priority clients' updates are turned round, and their new scores: in how
-        many rounds more they were than not. With too few witnesses scores stay, and speak for this
+        """Return which priority clients' updates are reversed, and their new scores: in how many
+        rounds more they were than not. With too few witnesses scores stay, and speak for this
         round.
 
         Args:
             score: of each reply's client in the rounds before
-            heard: True if helpers reply whatever their loss: those whom the model suits are of
+            all_reply: True if helpers reply whatever their loss: those whom the model suits are of
                 other kinds than a liar whom it leaves out, and know nothing of its kind
         """
         roster = replies.roster
-        if heard and can_witness(len(roster), int(roster.priority.sum())):
+        if all_reply and can_witness(len(roster), int(roster.priority.sum())):
             unit = directions(updates(offer, replies.models, gradient_names(offer)))
             near, far = mean_tenths((unit @ unit.T).cpu().numpy())
             usual = max(0.0, float(np.median(near)))
@@ -269,17 +269,17 @@ class Audit:
             share: of the step that each group has
             cost: what groups have cost each appraiser so far
         """
-        cost, heard = self.recall * cost, np.isfinite(words).all(0)
-        if weight[heard].sum() <= 0.5 * weight.sum():
+        cost, answered = self.recall * cost, np.isfinite(words).all(0)
+        if weight[answered].sum() <= 0.5 * weight.sum():
             return None, cost  # too few to speak for the others
-        words, p = words[:, heard], weight[heard] / weight[heard].sum()
+        words, p = words[:, answered], weight[answered] / weight[answered].sum()
         gain = max(0.0, float(p @ self.clip_changes(words[0] - words[1])))
         for at, said in enumerate(words[2:]):
-            new = cost[heard] + said - words[1]
+            new = cost[answered] + said - words[1]
             if new.max() > self.burden * float(np.median(np.abs(new))):
                 continue
             if p @ self.clip_changes(said - words[1]) <= self.worth * share[at] * gain:
-                cost[heard] = new
+                cost[answered] = new
                 return at, cost
         return None, cost
 
@@ -391,14 +391,14 @@ def estimate_effects(
         weight: how much each voter counts
         voice: how much a voter may say changes, in what the median voter says
     """
-    heard = np.isfinite(words).all(0)
-    if not len(inside) or weight[heard].sum() <= 0.5 * weight.sum():
+    answered = np.isfinite(words).all(0)
+    if not len(inside) or weight[answered].sum() <= 0.5 * weight.sum():
         return None
-    change = (words[1:, heard] - words[0, heard]) * np.where(inside, 1.0, -1.0)[:, None]
+    change = (words[1:, answered] - words[0, answered]) * np.where(inside, 1.0, -1.0)[:, None]
     size = np.sqrt((change**2).mean(0))
     most = voice * float(np.median(size))
     change = change * np.minimum(1.0, most / np.maximum(size, 1e-300))
-    effect = change @ (weight[heard] / weight[heard].sum())
+    effect = change @ (weight[answered] / weight[answered].sum())
     middle = float(np.median(np.abs(effect[alone if alone.any() else slice(None)])))
     shown = np.clip(effect / max(middle, 1e-300), -MOST_EFFECT, MOST_EFFECT)
     return np.asarray(shown, np.float64)

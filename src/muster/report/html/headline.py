@@ -246,9 +246,9 @@ def describe_hundred(content: Content) -> list[str]:
     right: dict[str, list[str]] = {}
     for label in sorted(means, key=lambda label: -means[label]):
         right.setdefault(f"{100 * means[label]:.0f}", []).append(label)
-    whose = "" if content.all_priority else " of the priority clients, whom the model is for"
+    whose = "" if content.all_priority else " of the priority clients (the model is for them)"
     said = ", ".join(f"{join_words(labels)} {n}" for n, labels in right.items())
-    return [f"Of 100 test rows{whose}, right are on average: {said}."]
+    return [f"Right on average, of 100 test rows{whose}: {said}."]
 
 
 def render_headline(content: Content) -> Section:
