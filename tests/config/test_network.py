@@ -14,11 +14,12 @@ from muster.config.dotted_keys import RENAMED, override
 from muster.config.experiment import load, load_table
 from muster.config.network import Member, Network, add_parties, build_committee, check_members
 from muster.flower.terms import check_terms
-from muster.privacy.masks import SumKey
+from muster.privacy.masks import PublicSumKey, SumKey
 from muster.study.sweep import plan_sweep
 
 KEY = "ecdsa-sha2-nistp384 AAAA"
 SUM_KEYS = tuple(SumKey.generate().public.to_text() for _ in range(4))
+NO_SECRET = PublicSumKey(bytes(32), bytes(32)).to_text()  # every secret with it is 0
 
 
 def clinics(names):
@@ -71,6 +72,10 @@ BAD = {
     "a key for sums that is none": (
         lambda: add_parties(Network(), (Member("a", KEY, sum_key="muster-sum-1 AAAA"),), ()),
         "clients.a.sum_key: not a line 'muster-sum-1 ...'; make keys with `muster keys`",
+    ),
+    "a key for sums with which nobody shares a secret": (
+        lambda: add_parties(Network(), (Member("a", KEY, sum_key=NO_SECRET),), ("a",)),
+        f"key '{NO_SECRET}': no secret can be shared with it; make keys with `muster keys`",
     ),
     "a committee of strangers": (
         lambda: add_parties(Network(), clinics("ab"), ("c",)),

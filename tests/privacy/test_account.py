@@ -30,6 +30,14 @@ def test_a_line_that_was_cut_off_counts_and_the_next_is_a_line_again(tmp_path):
     assert account.count_since(1) == 2
 
 
+@pytest.mark.parametrize("line", ['{"round": 1e400}', "[" * 100_000, "null", '{"round": "x"}'])
+def test_a_line_that_nobody_can_read_counts(tmp_path, line):
+    (tmp_path / FILE).write_text(f'{{"round": 0}}\n{line}\n')
+    charged = Account.open(tmp_path, resume=True, noise=1.5).charged
+    assert len(charged) == 2
+    assert count_early(charged, 5) == 1
+
+
 def test_what_was_released_is_not_forgotten_by_starting_again(tmp_path):
     Account.open(tmp_path, resume=False, noise=1.5).charge(0)
     with pytest.raises(MusterError, match="1 releases are charged there; resume the run"):

@@ -98,3 +98,12 @@ def test_a_table_in_a_configuration_is_the_same():
         load({"privacy": {"clipp": 1.0}})
     with pytest.raises(muster.MusterError, match=r"privacy.clip: missing"):
         load({"privacy": {"noise": 1.0}})
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(3, 0), (3, 1), (3, 2), (5, 2)])
+def test_the_noise_of_those_who_do_not_collude_is_that_of_the_account(members, colluders):
+    names = tuple("abcde"[:members])
+    privacy = Gaussian(1.0, noise=2.0, secure=True, committee=names, colluders=colluders)
+    share = privacy.noise_share(privacy.noise)
+    assert (members - colluders) * share**2 == pytest.approx(2.0**2)
+    assert Gaussian(1.0, noise=2.0).noise_share(2.0) == 2.0  # the server's, all of it

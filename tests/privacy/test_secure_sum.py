@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from muster.privacy.fixed_point import add, choose_scale, encode
 from muster.privacy.masks import Attempt
-from muster.privacy.secure_sum import SimulatedParties, is_possible, sum_securely
+from muster.privacy.secure_sum import SimulatedParties, hash_offer, is_possible, sum_securely
+from muster.protocol import Offer
 
 SIZE, MEMBERS = 11, (0, 2, 5)
 
@@ -110,3 +112,26 @@ def test_too_few_answers_are_no_group_and_cost_nothing():
     assert play.run() is None
     assert (play.charged, len(play.lists)) == (0, 0)
     assert play.lines[0] == "secure sum: 2 answered, and a group has 3; no sum"
+
+
+OFFER = Offer(
+    0, 1, 9, {"w": torch.ones(2)}, 0.5, 0.5, 0.1, 0.2, 7, server={"c": {"w": torch.ones(2)}}
+)
+OTHERS = {
+    "round": 2,
+    "rounds": 8,
+    "population": 6,
+    "loss": 0.4,
+    "score": 0.4,
+    "eps": 0.2,
+    "lr": 0.1,
+    "model": {"w": torch.tensor([1.0, 2.0])},
+    "server": {"c": {"w": torch.tensor([1.0, 2.0])}},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_answer_is_to_everything_in_the_offer_that_decides_it(name):
+    """Where one thing could differ, a server could have the others abstain."""
+    assert hash_offer(OFFER) == hash_offer(replace(OFFER, seed=OFFER.seed))
+    assert hash_offer(OFFER) != hash_offer(replace(OFFER, **{name: OTHERS[name]}))

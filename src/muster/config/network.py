@@ -18,7 +18,7 @@ from ..base.errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
 from ..privacy.committee import Committee, choose_members
-from ..privacy.masks import PUBLIC, PublicSumKey
+from ..privacy.masks import PUBLIC, PublicSumKey, SumKey
 
 Precision = Literal["exact", "float16"]
 
@@ -164,15 +164,16 @@ def add_parties(
                 f"clients.{member.name}.sum_key: missing; secure sums need every client's "
                 "NAME.agg.pub, which `muster keys` makes"
             )
-    keys = tuple(
-        PublicSumKey.from_text(m.public_sum_key(), f"clients.{m.name}.sum_key").to_text()
-        for m in members
-    )
+    keys, probe = [], SumKey.generate()
+    for member in members:
+        key = PublicSumKey.from_text(member.public_sum_key(), f"clients.{member.name}.sum_key")
+        probe.exchange(key)  # a key with which nobody shares a secret would end every sum
+        keys.append(key.to_text())
     ranks = {owner: i for i, owner in enumerate(dict.fromkeys(owners))}
     roles = tuple(1.0 if m.priority else m.importance * (not m.unseen) for m in members)
     named = replace(
         network,
-        sum_keys=keys,
+        sum_keys=tuple(keys),
         sum_owners=tuple(ranks[owner] for owner in owners),
         sum_roles=roles,
         sum_priority=tuple(k for k, m in enumerate(members) if m.priority),

@@ -84,7 +84,7 @@ def read_charge(line: str) -> tuple[int, float | None]:
         found = json.loads(line)
         noise = found.get("noise")
         return int(found["round"]), None if noise is None else float(noise)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return UNKNOWN, None
 
 
