@@ -1,15 +1,21 @@
-"""Cells by executors from outside, in two processes each: the bits of one process."""
+"""Cells by executors from outside, with two workers each: the bits of one process.
+
+The usual run has workers of Dask in this process, behind the same addresses and messages as those
+in others, which `make test-slow` has: a process of Dask takes several seconds to load.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import fragile
 import muster
+from blank_figures import leave_out_figures
 from fragile import BASE, compare, configure, write_experiment
 from helpers import same_bits
 from muster.base.errors import MusterError
@@ -44,27 +50,45 @@ def check_bits(executor, folder):
     assert a.frame.equals(b.frame)
 
 
-@pytest.mark.slow  # as those of dask, which are run always
+@pytest.mark.slow  # as those of dask
 def test_two_processes_of_concurrent_futures(tmp_path):
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as executor:
         check_bits(executor, tmp_path)
 
 
-@pytest.fixture
-def cluster():
+@contextmanager
+def cluster(processes):
+    """Two workers of Dask, and the address for `--on`."""
     distributed = pytest.importorskip(
         "distributed", reason="needs Dask: pip install 'muster-fl[dask]'"
     )
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as cluster:
-        yield cluster
+        n_workers=2, threads_per_worker=1, processes=processes, protocol="tcp://",
+        dashboard_address=None, silence_logs=50,
+    ) as found:  # fmt: skip
+        yield found.scheduler_address.replace("tcp://", "dask://")
 
 
-def test_two_workers_of_dask_one_of_which_is_killed(tmp_path, cluster, monkeypatch, capsys):
-    address = cluster.scheduler_address.replace("tcp://", "dask://")
-    with open_executor(address) as executor:
+def test_two_workers_of_dask(tmp_path, monkeypatch, capsys):
+    """One that is killed: in `make test-slow`, and one of ours in test_workers.py."""
+    experiment = write_experiment(tmp_path)
+    leave_out_figures(monkeypatch)
+    monkeypatch.setattr("muster.cli.reproduce.find_experiment", lambda id: experiment)
+    with cluster(processes=False) as address:
+        with open_executor(address) as executor:
+            check_bits(executor, tmp_path)
+        out = str(tmp_path / "o")
+        line = ["reproduce", "small", "--panel", "two", "--out", out, "--on", address]
+        assert main(line) == 0
+    said = capsys.readouterr().out
+    assert "4 of 4" in said
+    assert "results:" in said
+
+
+@pytest.mark.slow
+def test_two_processes_of_dask_one_of_which_is_killed(tmp_path):
+    with cluster(processes=True) as address, open_executor(address) as executor:
         check_bits(executor, tmp_path)
         record = tmp_path / "killed"
         config = configure(record)
@@ -72,13 +96,6 @@ def test_two_workers_of_dask_one_of_which_is_killed(tmp_path, cluster, monkeypat
     assert len(record.read_text().split()) == 1
     here = muster.sweep(configure(record, 0), OVER, jobs=1)
     assert here.frame.drop("seconds").equals(done.frame.drop("seconds"))
-    experiment = write_experiment(tmp_path)
-    monkeypatch.setattr("muster.cli.reproduce.find_experiment", lambda id: experiment)
-    line = ["reproduce", "small", "--panel", "two", "--out", str(tmp_path / "o"), "--on", address]
-    assert main(line) == 0
-    said = capsys.readouterr().out
-    assert "4 of 4" in said
-    assert "results:" in said
 
 
 def test_two_workers_of_ray_one_of_which_is_killed(tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def test_the_fake_gpu_refuses_what_a_gpu_refuses():
 def test_more_steps_mean_no_more_copies_and_no_more_waiting(method, model):
     """Rows go to the device once for all steps of a round; nothing comes back before the end."""
     found = []
-    for steps in (2, 9):
+    for steps in (2, 5):
         module = spread_cases.seeded(spread_cases.norm) if model == "norm" else model
         with fake_gpu() as gpu:
             local = replace(spread_cases.LOCAL, steps=steps)

@@ -181,9 +181,12 @@ class Crashing(LocalGrid):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the request", "after the answers"])
 @pytest.mark.parametrize("memory", ["flower", "disk"])
-@pytest.mark.parametrize("method", ["scaffold", "fedalign"])
+@pytest.mark.parametrize(
+    "method",  # clients of the second have no memory to lose
+    ["scaffold", pytest.param("fedalign", marks=pytest.mark.slow)],
+)
 def test_a_server_that_died_goes_on_from_its_checkpoint(setup, tmp_path, method, memory, after):
-    case = setup(method)
+    case = setup(method, evaluate_every=0)
     if memory == "disk":
         for k, node in enumerate(case.nodes):
             node.config["memory-path"] = str(tmp_path / f"memory{k}")
@@ -215,7 +218,7 @@ def test_a_server_that_died_while_clients_judged_the_model_goes_on_with_their_me
 
 
 def test_clients_that_remember_are_never_behind_the_checkpoint(setup):
-    case = setup("scaffold", rounds=5, checkpoint_every=2)
+    case = setup("scaffold", rounds=5, checkpoint_every=2, evaluate_every=0)
     grid = case.grid(grid=Crashing)
     grid.left = 4
     with pytest.raises(Crash):
@@ -340,7 +343,7 @@ MISFITS = {
 @pytest.mark.parametrize("find_mismatch", MISFITS)
 def test_clients_that_do_not_fit_are_left_out_and_noted(setup, find_mismatch):
     tamper, reason = MISFITS[find_mismatch]
-    case = setup("fedavg")
+    case = setup("fedavg", evaluate_every=0)
     case.nodes[3].tamper = tamper
     run = case.run()
     assert 3 not in set(run.clients["client"])

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 import muster
-from muster.methods import assist, fedavg, fedavg_priority
+from muster.methods import assist, fedavg_priority
 from softmax_clients import LR, STEPS, clients_of, descend, final, folds_of, helper_weight
 
 
@@ -138,7 +138,8 @@ def test_any_solver_optimizer_and_module(tmp_path):
         (assist(prox=0.1), muster.Local(epochs=2, batch_size=4, lr=0.05, optimizer=momentum)),
     ):
         for engine in ("stacked", "loop"):
-            arguments = {"model": muster.models.MLP((8,)), "rounds": 4, "local": local}
+            arguments = {"model": muster.models.MLP((8,)), "rounds": 4, "local": local,
+                         "evaluate_every": 0}  # fmt: skip
             whole = muster.simulate(fed, chosen, engine=engine, **arguments)
             folder = tmp_path / f"{chosen.name}-{engine}"
             muster.simulate(fed, chosen, **{**arguments, "rounds": 4}, engine=engine,
@@ -148,7 +149,7 @@ def test_any_solver_optimizer_and_module(tmp_path):
             )
             for name, t in whole.weights.items():
                 assert (again.weights[name] == t).all()
-        assert np.isfinite(whole.rounds["loss"].to_numpy()).all()
+        assert np.isfinite(whole.rounds["loss"][-1])
 
 
 def test_help_where_rows_are_few():
@@ -157,10 +158,11 @@ def test_help_where_rows_are_few():
     for seed in range(3):
         few = muster.data.Few(of=muster.data.IID(), first=2, rows=20)
         fed = muster.data.digits(clients=10, priority=2, partition=few, seed=seed)
-        arguments = {"model": muster.models.Softmax(), "rounds": 60, "seed": seed}
+        arguments = {"model": muster.models.Softmax(), "rounds": 60, "seed": seed,
+                     "evaluate_every": 0}  # fmt: skip
         score = {
             m.name: muster.simulate(fed, m, **arguments).rounds["test_accuracy"][-1]
-            for m in (assist(), fedavg_priority(), fedavg())
+            for m in (assist(), fedavg_priority())
         }
         gains.append(score["assist"] - score["fedavg_priority"])
     assert np.mean(gains) > 0.02, gains

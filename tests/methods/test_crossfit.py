@@ -263,7 +263,7 @@ def test_help_that_harms_is_not_deployed():
     ]
     fed = muster.Federation.from_arrays(train=wrong, test=[wrong[0]] * 3, priority=[0])
     losses = {
-        name: final(fed, m).rounds["loss"][-1]
+        name: final(fed, m, evaluate_every=0).rounds["loss"][-1]
         for name, m in {
             "alone": fedavg_priority(),
             "all": fedavg(),
@@ -293,7 +293,8 @@ def test_any_solver_optimizer_and_module_and_resume(tmp_path, guard):
             muster.Local(steps=2, batch_size=4, lr=0.05, optimizer=momentum),
         ),
     ):
-        arguments = {"model": muster.models.MLP((8,)), "rounds": 4, "local": local}
+        arguments = {"model": muster.models.MLP((8,)), "rounds": 4, "local": local,
+                     "evaluate_every": 0}  # fmt: skip
         runs = [
             muster.simulate(fed, chosen, engine=engine, **arguments, dtype="float64")
             for engine in ("stacked", "loop")

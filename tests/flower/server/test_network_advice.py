@@ -64,7 +64,8 @@ def advice_table(**more):
 class Hospitals:
     """Nodes with a CSV file each, and the advice to them."""
 
-    def __init__(self, folder, **network):
+    def __init__(self, folder):
+        """Without pairs: of two clients, everyone is a pair, below."""
         (folder / "data").mkdir()
         write_hospitals(folder / "data")
         self.folder, self.said = folder, []
@@ -78,7 +79,7 @@ class Hospitals:
             for name in NAMES
         ]
         self.grid = LocalGrid(self.nodes)
-        terms = {"label": "ill", "classes": ["no", "yes"], "scale": "pooled", **network}
+        terms = {"label": "ill", "classes": ["no", "yes"], "scale": "pooled", "advice_pairs": 2}
         members = [
             Member(name, node.key.decode()) for name, node in zip(NAMES, self.nodes, strict=True)
         ]
@@ -101,6 +102,7 @@ class Hospitals:
             2,
             muster.Local(**WORK),
             SEEDS,
+            pairs=2,
             task=Binary(),
             compute=muster.Compute(dtype="float64"),
         )
@@ -173,13 +175,13 @@ def test_nothing_but_summaries_leaves_a_node(advised):
     allowed = {"loss", "gain", "deviation", "counts", "units", "rows", "thin", "nonce"}
     for report in told:
         assert set(report) == allowed
-        assert len(report["loss"]) == 6, "one number for each way, none for a row"
+        assert len(report["loss"]) == 4, "one number for each way, none for a row"
     single = [
         reply
         for message, reply in grid.log
         for record in reply.content.config_records.values()
         for value in record.values()
-        if isinstance(value, list) and len(value) > 4 * 6
+        if isinstance(value, list) and len(value) > 4 * 4
     ]
     assert not single, "no more numbers than ways have counts"
 

@@ -53,8 +53,15 @@ def opened(chromium, path, **how):
     return page
 
 
-@pytest.mark.parametrize("width", [1200, 390])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("dark", "width"),
+    [
+        (False, 1200),
+        (True, 390),
+        pytest.param(False, 390, marks=pytest.mark.slow),
+        pytest.param(True, 1200, marks=pytest.mark.slow),
+    ],
+)
 def test_everything_is_drawn_without_a_complaint(chromium, report, dark, width):
     page = opened(chromium, report, dark=dark, width=width)
     assert page.run("document.querySelectorAll('main > section').length") == 13
