@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 
 import muster
 from muster.methods import assist, fedavg_priority
@@ -52,6 +52,68 @@ def test_one_round_is_that_of_numpy(engine):
     got = np.concatenate([t.ravel() for t in run.weights.values()])
     assert sorted(got) == pytest.approx(sorted(expected), abs=1e-12)
     assert table["steps"].to_list() == [2 * STEPS, 2 * STEPS, STEPS, STEPS]
+
+
+def simplex_weights(gram, gain):
+    """a >= 0, sum a <= 1 that minimise a'Ga - 2c'a: least squares with a heavy row for the sum, of
+    the weights and of what they leave."""
+    unit, n = max(np.trace(gram) / len(gain), 1e-12), len(gain)
+    root = np.linalg.cholesky(gram / unit + 1e-10 * np.eye(n))
+    rows, target = np.zeros((n + 1, n + 1)), np.zeros(n + 1)
+    rows[:n, :n], target[:n] = root.T, np.linalg.solve(root, gain / unit)
+    rows[n] = target[n] = 1e4 * max(1.0, np.abs(target[:n]).max())
+    return nnls(rows, target, maxiter=1000)[0][:n]
+
+
+@pytest.mark.parametrize(
+    ("seed", "sizes", "importance", "asked"),
+    [
+        (10, (12, 9, 40, 40, 30, 25), (1, 1, 0, 0, 0, 0), None),
+        (11, (12, 40, 30, 20), (1, 0.5, 0.25, 0), None),
+        (12, (3, 2, 40, 30), (1, 1, 0, 0), None),
+        (13, (3, 15, 7, 30), (1, 1, 0.5, 0), None),
+        (14, (10, 40), (1, 0), None),
+        (15, (10, 8, 12), (1, 1, 1), None),
+        (16, (10,), (1,), None),
+        (17, (12, 9, 20, 30, 30, 40, 25, 8), (1, 1, 1, 0.5, 0, 0, 0, 0), 4),
+        (18, (12, 9, 20, 30, 30, 40, 25, 8), (1, 1, 1, 1, 0.3, 0, 0, 0), 6),
+    ],
+)
+def test_weights_are_those_of_the_page(seed, sizes, importance, asked):
+    """The rule of docs/assist.md, with its programme solved another way: several priority clients,
+    partly in the objective, too few rows for halves, one helper, none, some clients asked."""
+    whole = clients_of(seed, sizes, (0,))
+    fed = muster.Federation.from_arrays(
+        train=[whole.train.client(k) for k in range(len(sizes))],
+        priority=np.flatnonzero(np.array(importance) == 1).tolist(),
+        importance=list(map(float, importance)),
+    )
+    method = assist() if asked is None else assist(invite=muster.parts.Sample(asked))
+    local = muster.Local(steps=STEPS, batch_size=None, lr=LR)
+    run = muster.simulate(fed, method, muster.models.Softmax(), 1, local, dtype="float64")
+    table = run.clients.sort("client")
+    x, y, share = fed.train.x.double().numpy(), fed.train.y.numpy(), np.array(sizes) / sum(sizes)
+    models, spread = [], []
+    for k in table["client"]:
+        rows = fed.train.positions(np.array([k]))
+        halves = [rows] if importance[k] == 0 or sizes[k] < 4 else folds_of(fed, k)
+        parts = [descend(x[some], y[some]) for some in halves]
+        models.append(np.mean(parts, axis=0))
+        lone = (models[-1] ** 2).sum() if importance[k] > 0 else 0.0  # training begins at 0
+        spread.append(lone if len(halves) == 1 else ((parts[0] - parts[1]) ** 2).sum() / 4)
+    own, v_k = np.array(importance)[table["client"].to_numpy()], np.array(spread)
+    base = own * share[table["client"].to_numpy()]
+    base, helpers = base / base.sum(), own < 1
+    away = (np.array(models) - base @ models)[helpers]
+    expected = base
+    if helpers.any():
+        a = simplex_weights(away @ away.T, base**2 @ v_k - (base * v_k)[helpers])
+        expected = base * (1 - a.sum())
+        expected[helpers] += a
+    assert len(table) == (asked or len(sizes))
+    assert table["weight"].to_numpy() / table["weight"].sum() == pytest.approx(expected, abs=1e-4)
+    got = np.concatenate([t.ravel() for t in run.weights.values()])
+    assert sorted(got) == pytest.approx(sorted(expected @ models), abs=1e-4)
 
 
 def test_halves_are_disjoint_and_all_there_is():

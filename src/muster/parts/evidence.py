@@ -101,13 +101,13 @@ def products(
         names: the parameters that move by gradient
         target: a stack of models like `models`, whose mean has the same weights; None: t = 0
     """
-    n, length = int(helpers.sum()), 0.0
+    n, length, at = int(helpers.sum()), 0.0, torch.from_numpy(np.flatnonzero(helpers))
     gram, gain = np.zeros((n, n)), np.zeros(n)
     for name in names:
         rows = as_rows(models[name]).double()
         share = torch.from_numpy(base).to(rows)
         mean = share @ rows
-        away = rows[torch.from_numpy(helpers).to(rows.device)].sub_(mean)
+        away = rows.index_select(0, at.to(rows.device)).sub_(mean)
         # Half of the symmetric product: the other half is the same numbers again.
         gram += linalg.blas.dsyrk(1.0, away.cpu().numpy().T, trans=1, lower=1)
         if target is not None:

@@ -30,7 +30,7 @@ LEAST = 2  # rows of a fold: BatchNorm cannot train on one
 
 def train_with_spread(
     engine: Engine,
-    rows: RowLists,
+    rows: RowLists | None,
     local: Local,
     solver: Solver,
     offer: Offer,
@@ -45,17 +45,18 @@ def train_with_spread(
     squared length of its update: it knows nothing better. Others claim 0.
 
     Args:
-        rows: of each client of the roster
+        rows: of each client of the roster; None: all its rows
         steps: of each client; on every fold it takes as many
     """
     clients, n = roster.clients, len(roster)
     member = roster.importance > 0
-    split = member & (rows.sizes >= LEAST * folds)
+    sizes = engine.fed.train.sizes[clients] if rows is None else rows.sizes
+    split = member & (sizes >= LEAST * folds)
     spread = np.zeros(n)
     parts: list[tuple[Bool, Work, Int64]] = []
     if not split.all():
         some = ~split
-        own = rows.pick(np.flatnonzero(some))
+        own = None if rows is None else rows.pick(np.flatnonzero(some))
         assignment = Assignment(steps[some], rows=own, ids=roster.ids[some])
         work, taken = engine.train(solver, offer, clients[some], pick(state, some), assignment)
         few = member[some]
@@ -65,14 +66,16 @@ def train_with_spread(
     if split.any():
         key = rng.keys(offer.seed, "folds", offer.round, roster.ids[split])
         size = None if local.batch_size is None else max(LEAST, local.batch_size // folds)
+        at = np.flatnonzero(split)
+        lists = engine.fed.train.lists(clients[at]) if rows is None else rows.pick(at)
         assignment = Assignment(
             np.repeat(steps[split], folds),
             replace(local, batch_size=size),
-            rows=rows.pick(np.flatnonzero(split)).split_folds(folds, key),
+            rows=lists.split_folds(folds, key),
             ids=(roster.ids[split][:, None] * folds + np.arange(folds)).ravel(),
             purpose="folds",
         )
-        each = np.repeat(np.flatnonzero(split), folds)
+        each = np.repeat(at, folds)
         work, taken = engine.train(solver, offer, clients[each], pick(state, each), assignment)
         spread[split] = spread_between(work.models, folds, offer.trainable)
         parts.append((split, mean_over(work, folds), taken.reshape(-1, folds).sum(1)))

@@ -202,7 +202,7 @@ class LocalClients:
         self, offer: Offer, roster: Roster, state: State, steps: Int64 | None
     ) -> tuple[Work, Int64, Float64]:
         """Train these clients; return their work, steps, and what training lets them claim."""
-        method, clients, rows = self.job.method, roster.clients, self.fed.train.lists
+        method, clients = self.job.method, roster.clients
         nothing = np.full(len(roster), np.nan)
         if method.held_out:
             rest = self.divide_rows(offer.seed, roster).without(1)
@@ -214,13 +214,14 @@ class LocalClients:
             return work, taken, nothing
         wanted = self.steps(clients) if steps is None else steps
         if method.tracks is not None:
+            rows = self.fed.train.lists(clients)
             work, taken, claim = train_tracks(
-                self.engine, rows(clients), self.job, offer, roster, state, wanted
+                self.engine, rows, self.job, offer, roster, state, wanted
             )
             return work, taken, claim if method.folds else nothing
         return train_with_spread(
             self.engine,
-            rows(clients),
+            None,
             self.job.local,
             method.solver,
             offer,
