@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from .base.checks import check_one_of, check_whole, is_number, require
+from .base.checks import check_one_of, check_size, check_whole, is_number, require
 from .base.errors import MusterError, plural
 from .base.registry import check_part
 from .optimizers import GradientDescent, Optimizer
@@ -69,6 +69,7 @@ class Local:
             object.__setattr__(self, "lr", float(self.lr))  # type: ignore[arg-type]
         ends = [as_schedule(self.lr, "local lr").at(t, 100) for t in (0, 99)]
         require(all(map(math.isfinite, ends)), "local lr", self.lr, "finite numbers from 0")
+        check_size("local lr", max(ends))
         if not hasattr(self.optimizer, "step"):
             raise MusterError(
                 f"local optimizer: {type(self.optimizer).__name__}; give one of muster.optimizers"

@@ -59,3 +59,18 @@ def test_true_is_no_number():
             checks.check_at_least("mu", wrong)
     with pytest.raises(muster.MusterError, match="lr: inf; allowed: above 0"):
         checks.check_above("lr", float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (lambda: muster.Local(steps=1, lr=1e300), "local lr"),
+        (lambda: M.fedalign(prox=1e300), "prox"),
+        (lambda: M.ditto(lam=1e300), "lam"),
+        (lambda: M.fedadam(tau=1e300), "tau"),
+        (lambda: muster.optimizers.sgd(weight_decay=1e300), "weight_decay"),
+    ],
+)
+def test_numbers_that_float32_cannot_hold_are_refused(build, what):
+    with pytest.raises(muster.MusterError, match=f"{what}: 1e\\+300; allowed: at most 1e\\+38"):
+        build()

@@ -138,3 +138,14 @@ def test_files_that_examples_name_are_in_the_package():
 def test_examples_of_comparisons_compare_something():
     for line in re.findall(r"^  muster (?:compare|sweep) .*", EXAMPLES, re.MULTILINE):
         assert line.count("--method ") != 1, line
+
+
+def test_help_has_a_value_for_every_default(capsys):
+    assert "then=scale_update(fraction=0.05, factor=-1.0" in " ".join(
+        help_of("run", capsys=capsys).split()
+    )
+
+
+def test_a_method_is_described_with_its_parts(capsys):
+    assert main(["methods", "local"]) == 0
+    assert re.search(r"parts +solver=Solo\(\), step=Stay\(\)", capsys.readouterr().out)

@@ -455,7 +455,8 @@ def test_on_a_terminal_progress_is_a_bar_with_the_time_left(here):
 
 
 # Grids are run by tests/docs/test_commands.py, on the data their page makes.
-EXAMPLES = sorted((ROOT / "src" / "muster" / "examples").glob("*.toml"))
+PACKAGED = sorted((ROOT / "src" / "muster" / "examples").glob("*.toml"))
+EXAMPLES = [path for path in PACKAGED if "[sweep]" not in path.read_text()]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

@@ -44,6 +44,8 @@ def test_what_is_written_runs_and_its_test_passes_and_can_fail(desk, capsys, mon
         (["method", "two words"], "'two words'; give a name such as"),
         (["method", "class"], "'class'; give a name such as"),
         (["method", "fedavg"], "there is a 'fedavg' already"),
+        (["method", "numpy"], "there is a module 'numpy' already"),
+        (["method", "muster"], "there is a module 'muster' already"),
         (["method", "../x"], "give a name such as"),
     ],
 )

@@ -46,6 +46,16 @@ def test_finished_runs_of_a_comparison_took_no_time_either(clock):
     assert "a, seed 0: 10 of 30 rounds in all\n" in console.file.getvalue()
 
 
+def test_a_round_without_a_training_loss_says_nothing_of_one(clock):
+    console = Console(file=io.StringIO())
+    with Progress(4, console) as lines:
+        lines.start("a", 0)
+        for t in (1, 2):
+            clock[0] += 6.0
+            lines({"round": t})
+    assert "a, seed 0: round 2, 2 of 4 rounds in all" in console.file.getvalue()
+
+
 def test_one_round_is_one_round():
     console = Console(file=io.StringIO())
     with Progress(1, console) as lines:

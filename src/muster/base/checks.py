@@ -11,6 +11,8 @@ from typing import Any
 
 from .errors import MusterError
 
+LARGEST = 1e38  # float32 ends a little above
+
 
 def require(ok: bool, what: str, given: object, allowed: str) -> None:
     """Raise MusterError unless `ok`.
@@ -46,14 +48,26 @@ def check_whole(what: str, value: Any, least: int = 1, most: int | None = None) 
     require(ok, what, value, f"whole numbers from {least}{top}")
 
 
+def check_size(what: str, value: Any) -> None:
+    """Refuse a number that is too large for float32; infinity is not one.
+
+    >>> check_size("prox", 1e300)
+    Traceback (most recent call last):
+    muster.base.errors.MusterError: prox: 1e+300; allowed: at most 1e+38
+    """
+    require(not LARGEST < value < math.inf, what, value, f"at most {LARGEST:g}")
+
+
 def check_at_least(what: str, value: Any, least: float = 0.0) -> None:
     """Refuse a value that is not a number from `least`; infinity is allowed."""
     require(is_number(value) and value >= least, what, value, f"{least:g} and above")
+    check_size(what, value)
 
 
 def check_above(what: str, value: Any) -> None:
     """Refuse a value that is not a finite number above 0."""
     require(is_number(value) and 0.0 < value < math.inf, what, value, "above 0")
+    check_size(what, value)
 
 
 def check_share(what: str, value: Any) -> None:

@@ -1,4 +1,5 @@
-"""`muster methods`: every method with paper and formula; `muster methods NAME`: its parameters."""
+"""`muster methods`: every method with paper and formula; `muster methods NAME`: its parameters
+and its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from ..base.schema import describe_parameters
 from ..methods import METHODS
 from .arguments import CommandParser
 from .console import print_line
-from .help import format_rows, list_parameters
+from .help import format_rows, list_parameters, wrap
+
+ROLES = ("invite", "join", "solver", "admit", "weigh", "step", "claim", "effort")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -45,7 +48,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         cells = (name, get_summary(target), "\n".join(list_parameters(target)) or "-")
         table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
-    print_line(console, "muster methods NAME describes its parameters")
+    print_line(console, "muster methods NAME describes its parameters and parts")
     return 0
 
 
@@ -55,26 +58,30 @@ def get_summary(target: Callable[..., Any]) -> str:
 
 
 def describe_method(name: str) -> str:
-    """Return a method's summary and a line for each of its parameters."""
+    """Return a method's summary, its parameters, and its parts where they are not FedAvg's."""
     target = METHODS[name]
     known = inspect.signature(target).parameters
     defaults = {key: parameter.default for key, parameter in known.items()}
     texts = {key: text for key, text in describe_parameters(target).items() if key in known}
-    return "\n".join([f"{name}: {get_summary(target)}", *format_rows(texts, defaults)])
+    own = ", ".join(f"{role}={part}" for role, part in list_own_parts(name).items() if part)
+    rows = [*format_rows(texts, defaults), *wrap("parts", own or "FedAvg's")]
+    return "\n".join([f"{name}: {get_summary(target)}", *rows])
+
+
+def list_own_parts(name: str) -> dict[str, str]:
+    """Return each role's part of a method as Python writes it; empty where it is FedAvg's."""
+    method, plain_method = METHODS[name](), METHODS["fedavg"]()
+    parts = {role: getattr(method, role) for role in ROLES}
+    same = {role for role in ROLES if parts[role] == getattr(plain_method, role)}
+    return {r: "" if r in same and name != "fedavg" else repr(p) for r, p in parts.items()}
 
 
 def format_markdown() -> str:
     """Return the table of docs/methods.md: every method by its parts; defaults are blank."""
-    columns = ("invite", "join", "solver", "admit", "weigh", "step", "claim", "effort")
-    plain_method = METHODS["fedavg"]()
-    lines = [f"| method | {' | '.join(columns)} | else |", "|---" * (len(columns) + 2) + "|"]
+    lines = [f"| method | {' | '.join(ROLES)} | else |", "|---" * (len(ROLES) + 2) + "|"]
     for name, target in METHODS.items():
         method = target()
-        cells = []
-        for column in columns:
-            part = getattr(method, column)
-            same = part == getattr(plain_method, column) and name != "fedavg"
-            cells.append("" if same else f"`{part!r}`")
+        cells = [part and f"`{part}`" for part in list_own_parts(name).values()]
         other = []
         if method.refers:
             other.append(f"`epsilon={method.epsilon!r}`")

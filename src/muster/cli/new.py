@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import keyword
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -32,7 +34,7 @@ def NAME(server_lr: float = 0.5) -> Method:
         server_lr: how far the model moves towards the clients' mean
     """
     # Each part not named here is FedAvg's: invite, join, solver, admit, weigh, step, ...
-    # `muster methods` shows the parts of the papers' methods.
+    # `muster methods fedalign` shows those of FedALIGN.
     return Method("NAME", step=Average(server_lr))
 '''
 TEST = '''\
@@ -78,6 +80,8 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     for path in files:
         if path.exists():
             raise MusterError(f"{path}: is there already; choose another name, or move it away")
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        raise MusterError(f"new method: there is a module '{name}' already; choose another name")
     for path, text in files.items():
         durable.write(path, text.replace("NAME", name))
     print_line(

@@ -89,9 +89,8 @@ class Progress:
         now = time.monotonic()
         if now - self.printed >= LINE_EVERY:
             self.printed = now
-            print_line(
-                self.console, f"{self.label}: round {row['round']}, {note}, {self._so_far()}"
-            )
+            pieces = (f"round {row['round']}", note, self._so_far())
+            print_line(self.console, f"{self.label}: {', '.join(filter(None, pieces))}")
 
     def follow(
         self, folder: Path, labels: Iterable[str], seeds: Iterable[int], rounds: int

@@ -10,7 +10,7 @@ the model; with `stays` it never does: it is not there for the model (MaxFL, Tab
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,6 +92,27 @@ def winning_report(offer: Offer, appraisal: Appraisal, requirement: Float64) -> 
     return Appraisal(np.where(np.isnan(wins), appraisal.loss, wins), accuracy)
 
 
+@part(Attack, "scale_update")
+@dataclass(frozen=True)
+class ScaleUpdate(Honest):
+    """Send the update `factor` times over; -1 is a sign flip."""
+
+    fraction: float = 0.05
+    factor: float = 10.0
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return scale_updates(offer, models, self.factor)
+
+
+def scale_updates(offer: Offer, models: Params, factor: float) -> Params:
+    """Return `w + factor (w_k - w)`."""
+    return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
+
+
 @part(Attack, "liars")
 @dataclass(frozen=True)
 class Liars:
@@ -111,7 +132,7 @@ class Liars:
 
     fraction: float = 0.05
     among: Among = "outside"
-    then: Attack = field(default_factory=lambda: ScaleUpdate(0.05, -1.0))
+    then: Attack = ScaleUpdate(0.05, -1.0)
     wins: bool = True
     from_round: Count = 0
     every: int = 1
@@ -151,27 +172,6 @@ class Liars:
         if self.asleep(offer):
             return losses
         return np.asarray(losses.max(0) + losses.min(0) - losses, np.float64)
-
-
-@part(Attack, "scale_update")
-@dataclass(frozen=True)
-class ScaleUpdate(Honest):
-    """Send the update `factor` times over; -1 is a sign flip."""
-
-    fraction: float = 0.05
-    factor: float = 10.0
-    stays: bool = False
-
-    def __post_init__(self) -> None:
-        check_fraction(self.fraction)
-
-    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return scale_updates(offer, models, self.factor)
-
-
-def scale_updates(offer: Offer, models: Params, factor: float) -> Params:
-    """Return `w + factor (w_k - w)`."""
-    return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
 
 
 @part(Attack, "sign_flip")
