@@ -107,7 +107,7 @@ def advice_section(advice: Advice, clients: Sequence[ClientContent], whole: bool
     reading = (
         f"Loss is the error {of} on rows that the model has not seen: less is better. In a chart, "
         "right of the upright line is better than alone; a bar covers what the gain may be, and "
-        "the dot is filled where gain or harm is clear."
+        "the dot is filled where gain or harm is clear; ◂ and a number is a harm far off the chart."
     )
     body += f'<div class="cards">{cards}</div>'
     body += paragraph(meaning, kind="setup") + paragraph(reading, kind="setup")
