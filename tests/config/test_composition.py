@@ -342,6 +342,9 @@ def test_a_requirement_has_the_work_of_the_run_unless_it_is_given(given, rounds,
     assert chosen.requirement.lr == lr
     again = load(chosen.resolve())
     assert (again.alone_rounds, again.requirement) == (chosen.alone_rounds, chosen.requirement)
+    if chosen.alone_rounds < 30:
+        small = load({**table, "data": {"name": "digits", "clients": 2, "priority": 1}})
+        assert small.federation(0).solo_work == f"{rounds * steps} steps", "and it is done"
 
 
 def test_a_requirement_that_is_none_of_these_is_one_line():

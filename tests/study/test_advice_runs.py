@@ -90,6 +90,12 @@ def test_every_way_takes_the_steps_that_alone_takes():
         assert steps["steps"].to_list() == [30] * 3
 
 
+def test_by_maxfl_a_client_requires_what_it_has_alone():
+    record = run_seed(plan_for(linear_clients([20, 30, 40], [B, B, B])), 0)
+    alone, maxfl = (record.runs[way].final for way in (ALONE, MAXFL))
+    assert maxfl["requirement"].to_list() == pytest.approx(alone["train_loss"].to_list())
+
+
 def test_a_pair_is_fedavg_of_the_two_on_their_own_rows():
     fed = linear_clients([20, 30, 40], [B, B, -B])
     plan = plan_for(fed)

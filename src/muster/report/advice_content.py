@@ -177,9 +177,16 @@ class ClientContent:
         text = f"Right of 100 held-out rows: {', '.join(counts)}"
         outcomes = [way.outcomes for way in ways if way.outcomes is not None]
         if len(classes) == 2 and len(outcomes) == len(ways):
-            ill = " and ".join(format_percent(o.sensitivity) for o in outcomes)
-            well = " and ".join(format_percent(o.specificity) for o in outcomes)
-            text += f"; {ill} of 100 {classes[1]} are found, {well} of 100 {classes[0]} recognised"
+            shares = [
+                (classes[1], [o.sensitivity for o in outcomes], "are found"),
+                (classes[0], [o.specificity for o in outcomes], "recognised"),
+            ]
+            phrases = [
+                f"{' and '.join(map(format_percent, found))} of 100 {of_class(name)} {verb}"
+                for name, found, verb in shares
+                if None not in found
+            ]
+            text += f"; {', '.join(phrases)}" if phrases else ""
         return f"{text} ({plural(self.test_rows, 'test row')} a seed)."
 
 
@@ -333,6 +340,20 @@ def format_gain(gain: tuple[float, float, float]) -> str:
 def name_or_count(names: Sequence[str]) -> str:
     """Return clients by name, or their number if there are many."""
     return join_words(names) if len(names) <= FEW else f"{len(names)} clients"
+
+
+def of_class(name: str) -> str:
+    """Return the name of a class after a number of its rows.
+
+    >>> of_class("ill"), of_class("1")
+    ('ill', 'of class 1')
+    """
+    return f"of {name_class(name)}" if name.isdecimal() else name
+
+
+def name_class(name: str) -> str:
+    """Return the name of a class in a sentence."""
+    return f"class {name}" if name.isdecimal() else name
 
 
 def format_percent(share: float | None) -> str:

@@ -542,3 +542,20 @@ def test_a_file_without_a_header_is_named_and_the_others_are_checked(here):
         )
     write("g", **frames)
     assert "file" not in {kind for _, _, kind in kinds(muster.data.check("g"))}
+
+
+def test_classes_are_the_words_of_one_client_and_yes_is_the_second(here):
+    """The second of two classes is the one that sensitivity is about."""
+
+    def labelled(seed, ill, well):
+        words = pl.when(pl.col("outcome") == "ill").then(pl.lit(ill)).otherwise(pl.lit(well))
+        return clean(seed).with_columns(outcome=words)
+
+    for one, other, classes in (
+        (("yes", "no"), ("Yes", "No"), ["no", "yes"]),
+        (("ja", "nein"), ("1", "0"), ["nein", "ja"]),
+    ):
+        # Each word of one client is more frequent than the same of the other, or less.
+        rows = {"a": labelled(0, *one), "b": labelled(3, *other), "c": labelled(0, "1", "0")}
+        write(one[0], **rows)
+        assert tomllib.loads(muster.data.check(one[0]).manifest)["classes"] == classes

@@ -70,6 +70,35 @@ def test_a_hundred_rows_in_words(advice):
     assert replace(north, alone=replace(north.alone, scores={})).describe_hundred() == ""
 
 
+def test_classes_that_are_numbers_and_rows_that_are_not_there(advice):
+    north = advice.clients["north"]
+    said = north.describe_hundred(("0", "1"))
+    assert "89 and 89 of 100 of class 1 are found, 82 and 82 of 100 of class 0 recognised" in said
+    none = replace(north.alone, outcomes=replace(OUTCOMES, hits=0, misses=0))
+    said = replace(north, alone=none).describe_hundred(advice.classes)
+    assert "; 82 and 82 of 100 well recognised (30" in said
+
+
+def test_a_way_that_fails_does_not_hide_the_others(advice, tmp_path):
+    """A loss of thousands by one way leaves bars and shades of the others as they were."""
+    north = advice.clients["north"]
+    plain = interval_chart(north)
+    failed = WayContent("by MaxFL", 5e3, {}, (-6e3, -5e3, -4e3), "harm")
+    chart = interval_chart(replace(north, ways={**north.ways, "by MaxFL": failed}))
+    bar, longer = (re.search(r'<line x1="([\d.]+)"[^>]*x2="([\d.]+)"[^>]*class="line m0"', c)
+                   for c in (plain, chart))  # fmt: skip
+    assert bar is not None
+    assert longer is not None
+    width, shown = (float(found[2]) - float(found[1]) for found in (bar, longer))
+    assert shown > width / 10
+    assert "◂ -5e+03" in chart
+    assert chart.count("<circle") == 1
+    both = {"north": replace(north, ways={**north.ways, "by MaxFL": failed})}
+    ways = ("with everyone", "by MaxFL")
+    page = write_page(replace(advice, clients=both, ways=ways), tmp_path / "r.html").read_text()
+    assert '<td class="number up1">+0.100*</td><td class="number down3">-5000.000*</td>' in page
+
+
 def test_advice_to_the_owner_names_a_method_and_its_cost(advice, tmp_path):
     said = advice.describe_method()
     assert said.startswith("For the owner: the way advised most is with everyone. Clearly better")

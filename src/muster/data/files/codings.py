@@ -33,6 +33,11 @@ def fold(value: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
 
 
+def says_yes(value: str) -> bool:
+    """Return True if a value means yes: of two classes that is the second, which is to be found."""
+    return MEANING.get(fold(value)) == "yes"
+
+
 def is_number(value: str) -> bool:
     """Return True if a text is a number."""
     try:

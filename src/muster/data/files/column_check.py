@@ -428,11 +428,12 @@ def choose_word(
     sizes: Mapping[str, int],
 ) -> str:
     """Return the word for values that mean the same: a name rather than a number, that of the
-    largest client, so that all its words are taken."""
+    largest client, the first of several, so that all its words are taken."""
+    order = sorted(sizes, key=lambda client: -sizes[client])
 
     def rank(word: str) -> tuple[bool, int, int]:
-        most = max(sizes[client] for client, words in own.items() if word in words)
-        return not is_number(word), most, counts[word]
+        first = min(order.index(client) for client, words in own.items() if word in words)
+        return not is_number(word), -first, counts[word]
 
     return max(sorted(same), key=rank)
 

@@ -20,7 +20,7 @@ from ...base.errors import MusterError, MusterWarning, plural
 from ...base.lazy import pl
 from ...federation import Federation
 from .assembly import natural_key
-from .codings import fold, quote
+from .codings import fold, quote, says_yes
 from .column_check import (
     THREE,
     ColumnCheck,
@@ -446,7 +446,8 @@ class FolderReader:
             self.problems += check_shift(name, self.values(name))
         whole = bool((as_numbers(every) % 1 == 0).all())
         if self.options.classes is None and not whole and found.kind == "category":
-            self.draft.decide("classes", sorted(counts), f"classes: {', '.join(sorted(counts))}")
+            classes = sorted(counts, key=lambda level: (says_yes(level), fold(level)))
+            self.draft.decide("classes", classes, f"classes: {', '.join(classes)}")
 
     def check_copies(self, features: list[str], label: str) -> None:
         """Find copies of rows; those within a client are left out."""

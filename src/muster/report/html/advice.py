@@ -19,6 +19,7 @@ from ..advice_content import (
     ClientContent,
     describe_score,
     format_gain,
+    name_class,
 )
 from ..text_format import sentence
 from ..way_content import Outcomes, WayContent
@@ -28,6 +29,7 @@ from .page import assemble, render_sections
 
 REPORT = "report.html"
 SHADES = 3  # shades of a gain or harm in the picture of who gains from whom
+MOST_HARM = 2.0  # times the loss alone, or the largest gain, from which a chart cuts harm off
 WIDTH, ROW = 520, 26  # size of a chart of intervals, and the height of one
 LETTER, LONGEST = 9, 26  # width of a letter of a way's name on a phone, and letters shown of it
 SIDE = 220  # size of a calibration curve
@@ -105,7 +107,7 @@ def advice_section(advice: Advice, clients: Sequence[ClientContent], whole: bool
     reading = (
         f"Loss is the error {of} on rows that the model has not seen: less is better. In a chart, "
         "right of the upright line is better than alone; a bar covers what the gain may be, and "
-        "the dot is filled where gain or harm is clear."
+        "the dot is filled where gain or harm is clear; ◂ and a number is a harm far off the chart."
     )
     body += f'<div class="cards">{cards}</div>'
     body += paragraph(meaning, kind="setup") + paragraph(reading, kind="setup")
@@ -130,13 +132,14 @@ def interval_chart(client: ClientContent) -> str:
         return ""
     low = min(gain[0] for _, gain in shown)
     high = max(gain[2] for _, gain in shown)
+    low = max(low, -MOST_HARM * max(client.alone.loss, high))
     low, high = min(low, -(high - low) / 5), max(high, (high - low) / 5)
     span = (high - low) or 1.0
     names = [shorten(way.name) for way, _ in shown]
     left, right = max(150, 14 + LETTER * max(map(len, names))), WIDTH - 30
 
     def x(value: float) -> float:
-        return round(left + (value - low) / span * (right - left), 1)
+        return round(left + (max(value, low) - low) / span * (right - left), 1)
 
     height = ROW * len(shown) + 24
     parts = [line(x(0), 4, x(0), height - 20, "zero")]
@@ -147,7 +150,9 @@ def interval_chart(client: ClientContent) -> str:
         parts += [
             text(left - 12, y + 4, names[i], "tick end"),
             line(x(a), y, x(b), y, f"line {kind}"),
-            f'<circle cx="{x(mean)}" cy="{y}" r="5" class="mark {kind}{hollow}"/>',
+            text(left, y + 4, f"◂ {mean:+.3g}", "tick")
+            if mean < low
+            else f'<circle cx="{x(mean)}" cy="{y}" r="5" class="mark {kind}{hollow}"/>',
         ]
     parts += [text(x(value), height - 6, f"{value:+.2f}", "tick middle") for value in (low, high)]
     parts.append(text(x(0), height - 6, "alone", "tick middle"))
@@ -157,8 +162,14 @@ def interval_chart(client: ClientContent) -> str:
 
 def picture_section(advice: Advice, clients: Sequence[ClientContent], whole: bool) -> Section:
     """Return the section: who gains from whom, a row for each client, a column for each way."""
-    most = max(
-        (abs(way.gain[1]) for c in clients for way in c.ways.values() if way.gain), default=0.0
+    most = max(  # no gain is above the loss alone, and what harms more is as strong
+        (
+            min(abs(way.gain[1]), c.alone.loss)
+            for c in clients
+            for way in c.ways.values()
+            if way.gain
+        ),
+        default=0.0,
     )
     head = "".join(f'<th scope="col">{escape(way)}</th>' for way in advice.ways)
     rows = "".join(
@@ -209,8 +220,9 @@ def site_section(advice: Advice, clients: Sequence[ClientContent]) -> Section:
     text = "Means over the seeds, on rows held out."
     if two and advice.classes:
         text += (
-            f" Sensitivity: the share of {advice.classes[1]} that is found; specificity: the share "
-            f"of {advice.classes[0]} that is recognised; both at a probability of one half."
+            f" Sensitivity: the share of {name_class(advice.classes[1])} that is found; "
+            f"specificity: the share of {name_class(advice.classes[0])} that is recognised; both "
+            "at a probability of one half."
         )
     body = paragraph(text) + table("sites", head, rows, "Alone, and by the way advised or best", 2)
     return Section("sites", "What each site gets", body)
@@ -230,7 +242,7 @@ def calibration_section(advice: Advice, clients: Sequence[ClientContent]) -> Sec
         key = ", ".join(f"{w.name} {'orange' if kind == 'm1' else 'blue'}" for w, kind in ways)
         figures.append(f"<figure><figcaption>{escape(f'{c.name}: {key}')}</figcaption>{chart}")
         figures.append("</figure>")
-    what = advice.classes[1] if advice.classes else "the second class"
+    what = name_class(advice.classes[1]) if advice.classes else "the second class"
     body = paragraph(
         f"Of rows with a predicted probability of {what} in one tenth of the scale, the share that "
         "is so, over all seeds; on the diagonal, probabilities are right. Larger dots have more "
