@@ -49,6 +49,7 @@ SEEDS = 3  # of the tables
 FRESH = {False: range(100, 110), True: range(120, 130)}
 LYING_SEEDS = range(403, 406)  # the check of priority clients was chosen on seeds 300 to 322
 WORST = (0.2, 0.4)
+CROSSFIT_SHARES = (0.3, 0.4)
 NEW = ("drift", "drift, second half", "minority", "edge case", "sleepers")  # also for assist
 CROSSFIT = "assist, crossfit"
 FIRST = ["fedalign, trust", "maxfl, trust", "assist, trust", "assist", CROSSFIT]
@@ -86,10 +87,14 @@ def list_goal_jobs() -> list[Job]:
 
 
 def list_crossfit_jobs() -> list[Job]:
-    """Return the runs of cross-fitted evidence at the largest share of liars, which take longest:
+    """Return the runs of cross-fitted evidence at the largest shares of liars, which take longest:
     on the first of the fresh seeds."""
-    seeds = list(FRESH[False])[:SEEDS]
-    return [(False, TrustCell(CROSSFIT, attack, WORST[1], s)) for s in seeds for attack in NEW]
+    return [
+        (False, TrustCell(CROSSFIT, attack, share, seed))
+        for share in reversed(CROSSFIT_SHARES)
+        for seed in list(FRESH[False])[:SEEDS]
+        for attack in NEW
+    ]
 
 
 def list_table_jobs() -> list[Job]:
@@ -230,7 +235,7 @@ def goals(frame: pl.DataFrame) -> str:
     alone = select(half, "fedavg on priority")
     for rule in ("assist", "assist, trust", CROSSFIT):
         for attack in NEW:
-            for share in WORST:
+            for share in CROSSFIT_SHARES if rule == CROSSFIT else WORST:
                 mine = select(half, rule, attack, share)
                 goal(f"{rule}, {attack}, {100 * share:g} %, to alone", 2, mine, alone)
     for some, where in ((half, "liars outside"), (whole, "everyone priority")):
