@@ -64,10 +64,15 @@ def check_at_least(what: str, value: Any, least: float = 0.0) -> None:
     check_size(what, value)
 
 
-def check_above(what: str, value: Any) -> None:
-    """Refuse a value that is not a finite number above 0."""
+def check_above(what: str, value: Any, double: bool = False) -> None:
+    """Refuse a value that is not a finite number above 0.
+
+    Args:
+        double: nothing in float32 is computed with it
+    """
     require(is_number(value) and 0.0 < value < math.inf, what, value, "above 0")
-    check_size(what, value)
+    if not double:
+        check_size(what, value)
 
 
 def check_share(what: str, value: Any) -> None:

@@ -45,7 +45,7 @@ def epsilon(noise: float, releases: float, delta: float) -> float:
     >>> round(epsilon(6.3755, 60, 1e-3), 4)
     4.0
     """
-    check_above("noise", noise)
+    check_above("noise", noise, double=True)
     require(is_number(releases) and releases >= 0, "releases", releases, "0 and above")
     check_delta(delta)
     mu = math.sqrt(releases) / noise
@@ -63,8 +63,8 @@ def noise_for(epsilon: float, releases: float, delta: float) -> float:
     >>> round(noise_for(4.0, 60, 1e-3), 2)
     6.38
     """
-    check_above("epsilon", epsilon)
-    check_above("releases", releases)
+    check_above("epsilon", epsilon, double=True)
+    check_above("releases", releases, double=True)
     check_delta(delta)
     top = 1.0
     while delta_of(epsilon, math.sqrt(releases) / top) > delta:

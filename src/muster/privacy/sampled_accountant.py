@@ -95,7 +95,7 @@ def find_noise(
 ) -> float:
     """Return the smallest noise z, to a part in a thousand and not below it, for which the
     releases of z are (epsilon, delta)-private."""
-    check_above("epsilon", epsilon)
+    check_above("epsilon", epsilon, double=True)
     low, high, over = LEAST_NOISE, 1.0, math.inf
     while (under := measure_epsilon(releases(high), delta)) > epsilon:
         low, high, over = high, 2 * high, under

@@ -143,7 +143,7 @@ class Dirichlet:
     retries: int = 100
 
     def __post_init__(self) -> None:
-        check_above("dirichlet alpha", self.alpha)
+        check_above("dirichlet alpha", self.alpha, double=True)
         check_whole("dirichlet min_rows", self.min_rows)
         check_whole("dirichlet retries", self.retries)
 
@@ -198,7 +198,7 @@ class LabelMix:
     size: int | None = None
 
     def __post_init__(self) -> None:
-        check_above("label_mix alpha", self.alpha)
+        check_above("label_mix alpha", self.alpha, double=True)
         if self.size is not None:
             check_whole("label_mix size", self.size)
 

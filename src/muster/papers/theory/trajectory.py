@@ -32,10 +32,10 @@ from .convex import Constants, scale_rows
 BATCH = 10  # rows of a batch
 
 
-def small_synth() -> Federation:
+def small_synth(seed: int = 0) -> Federation:
     """Build SYNTH(1, 1) at low noise, rows of norm at most 1: 2 priority clients and 6 others, each
     with 40 training rows."""
-    return scale_rows(synth(priority=2, others=6, noise="low", max_rows=50))
+    return scale_rows(synth(priority=2, others=6, noise="low", seed=seed, max_rows=50))
 
 
 def mirror_pair() -> Federation:
