@@ -370,3 +370,8 @@ def test_a_list_may_be_text_with_commas():
 def test_a_number_in_quotes_is_pointed_out(kind):
     with pytest.raises(muster.MusterError, match="x: '5' is text; leave the quotes out: 5"):
         convert("5", kind, "x")
+
+
+def test_a_word_where_a_schedule_or_a_number_belongs_says_both():
+    with pytest.raises(muster.MusterError, match=r"x\.kind: 'abc' is unknown; .*; or give a number$"):
+        convert("abc", float | Schedule, "x")

@@ -184,7 +184,13 @@ def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> 
     if origin in (types.UnionType, typing.Union):
         for option in sorted(inner, key=lambda k: k is float):
             if fits(value, option):
-                return convert(value, option, where, parts)
+                try:
+                    return convert(value, option, where, parts)
+                except MusterError as error:
+                    word = isinstance(value, str) and value not in kinds(option)
+                    if word and float in inner:  # neither a part's name nor a number
+                        raise MusterError(f"{error}; or give a number") from None
+                    raise
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
     if origin is tuple and inner[0] in (int, float) and fits(value, inner[0]):
         value = [value]  # a number where a list of numbers may be is a list of one
