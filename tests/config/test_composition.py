@@ -373,5 +373,6 @@ def test_a_number_in_quotes_is_pointed_out(kind):
 
 
 def test_a_word_where_a_schedule_or_a_number_belongs_says_both():
-    with pytest.raises(muster.MusterError, match=r"x\.kind: 'abc' is unknown; .*; or give a number$"):
+    says = r"x\.kind: 'abc' is unknown; .*; or give a number$"
+    with pytest.raises(muster.MusterError, match=says):
         convert("abc", float | Schedule, "x")
