@@ -376,3 +376,10 @@ def test_a_word_where_a_schedule_or_a_number_belongs_says_both():
     says = r"x\.kind: 'abc' is unknown; .*; or give a number$"
     with pytest.raises(muster.MusterError, match=says):
         convert("abc", float | Schedule, "x")
+
+
+def test_a_mistake_makes_no_role_of_a_type():
+    before = registry.roles()
+    with pytest.raises(muster.MusterError):
+        convert("abc", float | registry.Code | Schedule, "x")
+    assert registry.roles() == before

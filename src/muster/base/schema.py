@@ -187,8 +187,8 @@ def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> 
                 try:
                     return convert(value, option, where, parts)
                 except MusterError as error:
-                    word = isinstance(value, str) and value not in kinds(option)
-                    if word and float in inner:  # neither a part's name nor a number
+                    word = isinstance(value, str) and float in inner and is_role(option)
+                    if word and value not in kinds(option):  # no part's name, and no number
                         raise MusterError(f"{error}; or give a number") from None
                     raise
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
