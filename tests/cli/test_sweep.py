@@ -132,7 +132,7 @@ def test_a_grid_too_large_for_a_figure_has_its_tables(here, capsys):
     flags[1] = "2,3,4"
     assert main(["sweep", "small.toml", *flags]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "figure: none: figure: 9 cells next to" in said
+    assert "figure: none: figure: 9 cells besides" in said
     assert (here / "runs/small-2/report.html").exists()
     assert (here / "runs/small-2/summary.csv").exists()
 
