@@ -170,7 +170,7 @@ def search(data: DataSet, folder: str | Path | None = None) -> Iterator[Location
 
 def locate(data: DataSet) -> Location | None:
     """Return the first location of a data set, or None; its files are not read."""
-    return next(search(data, None), None)
+    return next(search(data), None)
 
 
 def find_local(
