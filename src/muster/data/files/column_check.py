@@ -1,16 +1,13 @@
-"""Check of one column over all clients: its kind, and what is wrong with its values.
+"""Check of one column over all clients: what is wrong with its values, given its kind.
 
-Values are text, null where they are missing. A column is of numbers, categories, dates, ids or free
-text; what a model cannot learn from is left out, what clients write in different ways is recoded
-where the meaning is beyond doubt.
+Values are text, null where they are missing. What a model cannot learn from is left out, what
+clients write in different ways is recoded where the meaning is beyond doubt.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
@@ -20,53 +17,32 @@ from ...base.lazy import pl
 from ...federation.inputs import Range
 from .codings import (
     FEW_CODES,
-    MANY,
     find_codings,
     find_mixture,
     find_shift,
     find_spellings,
     find_typos,
     fold,
-    is_id,
     is_number,
     quote,
 )
-
-Kind = Literal[
-    "number",
-    "category",
-    "date",
-    "id",
-    "text",
-    "constant",
-    "client",
-    "empty",
-    "unclear",
-    "marked",
-    "mixed",
-    "leak",
-]
+from .column_kinds import (
+    FEWEST,
+    MARKED,
+    MOSTLY,
+    Kind,
+    as_numbers,
+    find_kind,
+    is_same_within,
+    values_by_client,
+)
 
 MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "unknown", "unbekannt", "k.a."}
 MISSING_WORDS |= {"-", "--", ".", "missing", "not available", "not measured", "not done", "unk"}
 MISSING_WORDS |= {"n.a.", "k. a.", "keine angabe", "nicht bekannt", "nicht erhoben", "fehlt"}
 MISSING_WORDS |= {"#nv", "#value!", "#wert!", "#div/0!", "#ref!", "#bezug!", "#name?", "#num!"}
 SENTINELS = [-9.0, -99.0, -999.0, -9999.0, -1.0, 99.0, 999.0, 9999.0]  # codes of missing numbers
-DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([T ]\d{1,2}:\d{2}.*)?$"
-UNIT = r"%|‰|°[cf]|[kmµu]?g|[cm]?m|[md]?l|[mµu]?mol|mmhg|bpm|years?|yrs?|jahre?|days?|tage?|[€$£]"
-MARKED = (  # a number with marks for thousands, in English or in German, or with a unit
-    r"(?i)^[+-]?(\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+"
-    rf"|\d+([.,]\d+)?\s*({UNIT})(/({UNIT}))?)$"
-)
 THREE = r"^[1-9]\d{0,2}\.\d{3}$"  # 1.234: a number, or one thousand
-ID_NAME = re.compile(
-    r"(^|[_\W])(id|ids|nr|no|mrn|uuid|pid|key|index|student|subject)($|[_\W])|patient|kennung|nummer",
-    re.IGNORECASE,
-)
-SOME = 0.2  # different values for each row from which a number called an id is one
-MOSTLY, HALF = 0.9, 0.5  # shares of values from which a column is of their kind, or is mixed
-WORDS = 3  # words of a value, on average, from which a column is free text
-FEWEST = 5  # values of a client from which its range is compared with the others'
 LEVELS = 1000  # levels up to which spellings are compared
 FAR_RAW, FAR_LOG = 8.0, 5.0  # robust deviations from the median of a value that may be a mistake
 UNITS = {10.0: "", 100.0: "", 1000.0: "", 2.54: "inch and cm", 2.205: "lb and kg"}
@@ -190,11 +166,6 @@ def count(column: pl.Series) -> dict[str, int]:
     return dict(counted.iter_rows())
 
 
-def as_numbers(column: pl.Series) -> Float64:
-    """Return a column as numbers, NaN for what is none."""
-    return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-
-
 def find_missing_words(
     name: str, values: Mapping[str, pl.Series], known: Collection[str], problems: list[DataProblem]
 ) -> dict[str, str]:
@@ -208,62 +179,6 @@ def find_missing_words(
             text = f"{quote(set(found))} in {plural(sum(found.values()), 'row')}"
             problems.append(DataProblem(client, name, "missing", text, "read as missing"))
     return recode
-
-
-def find_kind(name: str, every: pl.Series, values: Mapping[str, pl.Series]) -> Kind:
-    """Return the kind of a column, from all its values."""
-    n, levels = len(every), every.n_unique()
-    if n == 0:
-        return "empty"
-    numbers = as_numbers(every)
-    if every.str.contains(DATE).sum() >= MOSTLY * n:
-        return "date"
-    marked = every.str.contains(MARKED).to_numpy()
-    if levels > FEW_CODES and marked.any() and (marked | np.isfinite(numbers)).mean() >= MOSTLY:
-        return "number" if np.isfinite(numbers).mean() >= MOSTLY else "marked"
-    own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
-    long = sum(len(column.drop_nulls()) >= FEWEST for column in values.values())
-    if long > 1 and is_same_within(own) and levels == sum(map(bool, own.values())):
-        return "client"
-    if find_mixture(own) is not None:
-        return "category"
-    if np.isfinite(numbers).mean() >= MOSTLY:
-        return (
-            "id" if is_numbering(name, numbers, values) else "constant" if levels == 1 else "number"
-        )
-    found = np.isfinite(numbers)
-    if found.mean() >= HALF and len(np.unique(numbers[found])) > FEW_CODES:
-        return "mixed"
-    if every.str.split(" ").list.len().sum() >= WORDS * n and 2 * levels > n:
-        return "text"
-    if is_id(levels, n) or (ID_NAME.search(name) and levels > min(MANY, n / 2)):
-        return "id"
-    return "constant" if levels == 1 else "category"
-
-
-def is_same_within(own: Mapping[str, set[str]]) -> bool:
-    """Return True if no client has two different values."""
-    return all(len(values) <= 1 for values in own.values())
-
-
-def is_numbering(name: str, numbers: Float64, values: Mapping[str, pl.Series]) -> bool:
-    """Return True if a column's whole numbers tell rows apart, by their name or by their being
-    consecutive, over all clients or at each."""
-    if (numbers[np.isfinite(numbers)] % 1 != 0).any() or len(numbers) < 2 * FEWEST:
-        return False
-    every = np.unique(numbers)
-    own = [np.unique(as_numbers(column.drop_nulls())) for column in values.values()]
-    if ID_NAME.search(name) and sum(map(len, own)) > max(MANY, SOME * len(numbers)):
-        return True
-    if len(every) == len(numbers) == every[-1] - every[0] + 1:
-        return True
-    for column, different in zip(values.values(), own, strict=True):
-        rows = len(column.drop_nulls())
-        if rows and len(different) < MOSTLY * rows:
-            return False
-        if rows and not (len(different) > FEWEST and (np.diff(different) == 1).all()):
-            return False
-    return True
 
 
 def check_numbers(
@@ -287,7 +202,7 @@ def check_numbers(
             recode.update(dict.fromkeys(found, ""))
         numbers[client] = x
     problems += check_shift(name, values)
-    if limits is None and not is_same_within({c: set(v.drop_nulls()) for c, v in values.items()}):
+    if limits is None and not is_same_within(values_by_client(values)):
         units = check_units(name, {c: x[np.isfinite(x)] for c, x in numbers.items()})
         problems += [suggest_thousands(problem, values[problem.client]) for problem in units]
         numbers = {c: x for c, x in numbers.items() if c not in {p.client for p in units}}
@@ -314,7 +229,7 @@ def check_numbers(
 
 def check_shift(name: str, values: Mapping[str, pl.Series]) -> list[DataProblem]:
     """Return a problem if clients seem to number the same codes from different starts."""
-    own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
+    own = values_by_client(values)
     if len(set().union(*own.values())) > FEW_CODES or (found := find_shift(own)) is None:
         return []
     one, other = found
@@ -390,7 +305,7 @@ def check_levels(
 ) -> Kind:
     """Find values that are written in different ways, and typos; return "unclear" if what is meant
     cannot be decided here."""
-    own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
+    own = values_by_client(values)
     counts = count(pl.concat(list(values.values())))
     sizes = {client: len(column) for client, column in values.items()}
     changes: dict[str, str] = {}

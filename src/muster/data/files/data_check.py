@@ -25,11 +25,11 @@ from .column_check import (
     THREE,
     ColumnCheck,
     DataProblem,
-    as_numbers,
     check_column,
     check_shift,
     count,
 )
+from .column_kinds import as_numbers, values_by_client
 from .folder import read_folder
 from .folder_files import CLIENT, data_files
 from .image_folders import holds_images
@@ -395,7 +395,7 @@ class FolderReader:
     def describe_levels(self, checks: list[ColumnCheck]) -> None:
         """Note levels that one client alone has, and ids of several rows."""
         for column in checks:
-            own = {c: set(v.drop_nulls().unique()) for c, v in self.values(column.name).items()}
+            own = values_by_client(self.values(column.name))
             for client, levels in own.items() if column.kind == "category" else ():
                 rest = set().union(*(own[other] for other in own if other != client))
                 if rest and 0 < len(levels - rest) <= FEW:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...base.arrays import Float64
 from ...base.lazy import pl
-from .column_check import as_numbers
+from .column_kinds import as_numbers
 
 CHANCE = log(1e-6)  # of a column that tells the label of every row by accident
 STRAIGHT = 1 - 1e-9  # correlation from which two columns of numbers are the same
