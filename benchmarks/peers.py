@@ -12,11 +12,12 @@ that has not ended by then is left out with that reason.
 
 Every peer has an environment of its own, made here from the package index (`--cache`). All train
 the same federation from the same starting point by FedAvg, with as many rounds, epochs and rows in
-a batch; each in the way that is its fastest on this machine, of those tried first (`MODES`). Data,
-imports, compilation and the first round are the start, which is apart. Peers take turns, so that a
-busy machine slows all of them; the number is the median over all rounds of all turns, the spread
-its quartiles. Labels are those of a linear rule with noise, so that all reach an accuracy, which
-must agree within `AGREE`. Timing means nothing while something else is running.
+a batch; each in the way that is its fastest on this machine, of those tried in its first turn
+(`MODES`), of which only that one counts. Data, imports, compilation and the first round are the
+start, which is apart. Peers take turns, so that a busy machine slows all of them; the number is the
+median over all rounds of all turns, the spread its quartiles. Labels are those of a linear rule
+with noise, so that all reach an accuracy, which must agree within `AGREE`. Timing means nothing
+while something else is running.
 """
 
 from __future__ import annotations
@@ -199,16 +200,23 @@ def take_turn(
     return json.loads((out / "result.json").read_text()), out / "final.npz"
 
 
-def find_mode(peer: str, python: Path, folder: Path, deadline: Deadline) -> tuple[str, str]:
-    """Return the quickest way to run a peer on this work; or why none runs."""
-    found, why = {}, ""
+def find_mode(
+    peer: str, python: Path, folder: Path, deadline: Deadline
+) -> tuple[str, tuple[dict, Path] | str]:
+    """Return the quickest way to run a peer on this work, and that turn; or why none runs."""
+    best, found = "", "no way to run it"  # type: str, tuple[dict, Path] | str
     for mode in MODES[peer]:
         done = take_turn(peer, python, folder, mode, deadline)
-        if isinstance(done, str):
-            why = done
-        else:
-            found[mode] = float(np.median(done[0]["rounds"]))
-    return (min(found, key=lambda mode: found[mode]), "") if found else ("", why)
+        if isinstance(found, str) or (
+            not isinstance(done, str) and find_middle(done) < find_middle(found)
+        ):
+            best, found = mode, done
+    return best, found
+
+
+def find_middle(done: tuple[dict, Path]) -> float:
+    """Return the median of a turn's seconds a round."""
+    return float(np.median(done[0]["rounds"]))
 
 
 def measure_accuracy(load: Workload, path: Path, folder: Path, y: np.ndarray) -> float:
@@ -241,10 +249,10 @@ def run_workload(
                     record.why = python
                 if record.why:
                     continue
-                if turn == 0 and len(MODES[peer]) > 1:
-                    record.mode, record.why = find_mode(peer, python, folder, deadline)
-                record.mode = record.mode or MODES[peer][0]
-                done = record.why or take_turn(peer, python, folder, record.mode, deadline)
+                if turn == 0:
+                    record.mode, done = find_mode(peer, python, folder, deadline)
+                else:
+                    done = take_turn(peer, python, folder, record.mode, deadline)
                 if isinstance(done, str):
                     # What it did before its time was over counts.
                     record.why = "" if record.rounds and deadline.left <= 0 else done
@@ -254,7 +262,7 @@ def run_workload(
                 record.version = done[0]["version"]
                 record.accuracy = measure_accuracy(load, done[1], folder, y)
                 print(
-                    f"{name} {peer} ({record.mode}): {np.median(done[0]['rounds']):.4f} s a round, "
+                    f"{name} {peer} ({record.mode}): {find_middle(done):.4f} s a round, "
                     f"accuracy {record.accuracy:.3f}", flush=True,
                 )  # fmt: skip
         for peer, record in records.items():
