@@ -56,6 +56,14 @@ class Regression(NumberTask):
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         return (z - _as_column(z, y)).square().mean(-1)
 
+    @property
+    def has_slope(self) -> bool:
+        return True
+
+    def slope(self, z: Tensor, y: Tensor) -> Tensor:
+        """Return `2 (z - y)`, over the number of outputs."""
+        return (z - _as_column(z, y)).mul_(2.0 / z.shape[-1])
+
 
 @part(Task, "huber")
 @dataclass(frozen=True)

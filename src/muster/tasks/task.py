@@ -253,8 +253,12 @@ def averages_rows(task: Task) -> bool:
 
 
 def has_slope(task: Task) -> bool:
-    """Return True if a task knows the derivative of a row's loss in closed form (`slope`)."""
-    return bool(getattr(task, "has_slope", False))
+    """Return True if a task knows the derivative of a row's loss in closed form (`slope`): of its
+    own loss, not of one that a subclass has replaced."""
+    if not getattr(task, "has_slope", False):
+        return False
+    owner = next(c for c in type(task).__mro__ if {"loss", "slope"} & vars(c).keys())
+    return "slope" in vars(owner)
 
 
 def least_loss(task: Task) -> float:
