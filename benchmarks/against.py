@@ -1,7 +1,8 @@
 """One version of muster against another, in one run.
 
-    python benchmarks/against.py OLD/src NEW/src           W1, W2, W4 and W5
+    python benchmarks/against.py OLD/src NEW/src           W1 to W5 (half an hour on two cores)
     python benchmarks/against.py OLD/src NEW/src W1 W5     some of them
+    python benchmarks/against.py OLD/src NEW/src --write   and put the table into docs/speed.md
 
 Each version has its own process, which makes its data and warms up once; then they take turns,
 one at work while the other waits, and which of them is first changes from turn to turn, so that a
@@ -18,10 +19,13 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+
+from run import show, write
+from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
-TURNS = 15
+TURNS = {"W3": 4}  # a turn of it takes a minute
+MANY = 15  # of any other
 
 SERVE = """
 import sys
@@ -66,38 +70,46 @@ class Version:
         self._process.communicate()
 
 
+def find_revision(source: str) -> str:
+    """Return the commit of a source folder; the folder itself where it is in no checkout."""
+    command = ["git", "-C", source, "describe", "--always", "--abbrev=7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or source
+
+
+def format_row(name: str, pairs: list[tuple[float, float]], old: str) -> list[str]:
+    """Return a workload's row of the table from the seconds of its turns, old and new."""
+    before, after = (min(p[i] for p in pairs) for i in (0, 1))
+    middle = statistics.median(n / o for o, n in pairs)
+    seconds = (f"{before:.4f}", f"{after:.4f}")
+    return [name, old, str(len(pairs)), *seconds, f"{after / before:.2f}", f"{middle:.2f}"]
+
+
 def main(words: list[str]) -> int:
+    to_docs, words = "--write" in words, [w for w in words if w != "--write"]
     if len(words) < 2 or not all(Path(w, "muster").is_dir() for w in words[:2]):
-        print("usage: python benchmarks/against.py OLD/src NEW/src [W1 ...]", file=sys.stderr)
+        print("usage: python benchmarks/against.py OLD/src NEW/src [W1 ...] [--write]",
+              file=sys.stderr)  # fmt: skip
         return 2
     old, new, *names = words
-    table = Table(
-        "workload",
-        "old s",
-        "new s",
-        "new / old",
-        "middle of new / old",
-        title=f"seconds a round, {TURNS} turns",
-    )
+    rows = [["workload", "old", "turns", "old s", "new s", "new / old", "middle of new / old"]]
     console = Console()
-    for name in names or ("W1", "W2", "W4", "W5"):
+    for name in names or WORKLOADS:
         versions = [Version(source, name) for source in (old, new)]
         for version in versions:
             version.measure()  # neither is still starting when the first turn begins
         pairs = []
-        for turn in range(TURNS):
+        for turn in range(TURNS.get(name, MANY)):
             order = (0, 1) if turn % 2 == 0 else (1, 0)
             found = {i: versions[i].measure() for i in order}
             pairs.append((found[0], found[1]))
             console.print(f"{name}, turn {turn + 1}: {found[0]:.4f} {found[1]:.4f}", style="dim")
         for version in versions:
             version.close()
-        before, after = (min(p[i] for p in pairs) for i in (0, 1))
-        middle = statistics.median(n / o for o, n in pairs)
-        table.add_row(
-            name, f"{before:.4f}", f"{after:.4f}", f"{after / before:.2f}", f"{middle:.2f}"
-        )
-    console.print(table)
+        rows.append(format_row(name, pairs, find_revision(old)))
+        if to_docs:
+            write({"against": rows})
+    show(console, "seconds a round", rows)
     return 0
 
 

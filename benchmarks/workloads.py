@@ -115,7 +115,8 @@ def rounds(load: Workload, n: int, method: muster.Method | None = None, **how: A
 
 
 def mean_round(name: str, **how: Any) -> float:
-    """Mean seconds of a workload's rounds, after one that loads and compiles what is needed."""
+    """Mean seconds of a workload's rounds, after as many that load and compile what they need: a
+    shorter run may take another way."""
     load = WORKLOADS[name]()
-    rounds(load, 1, **how)
+    rounds(load, load.rounds, **how)
     return float(np.mean(rounds(load, load.rounds, **how)))

@@ -21,6 +21,7 @@ from muster.cli.main import EXAMPLES, main
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.dataset import locate
 from muster.papers.reproduce import run_panels as experiments
+from muster.papers.reproduce.paper_experiment import list_experiments
 from muster.study.sweep import plan_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,7 @@ age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal
 58,1,4,,240,0,2,120,1,2.1,2,,7
 41,0,2,130,204,0,2,172,0,1.4,1,0,3
 """
+EXPERIMENTS = list_experiments()
 REAL = "federate --local"  # a superlink and nodes of its own: a minute by itself
 
 
@@ -59,6 +61,13 @@ def lacking(line):
     if "--pages" in line:
         return "it writes into the checkout: tests/reproduce/test_pages.py repeats it"
     words = re.findall(r"\w+", line)
+    if (
+        "reproduce" in words
+    ):  # a panel without its data is left out; with none there is nothing to run
+        panels = [p for id in words if id in EXPERIMENTS for p in EXPERIMENTS[id].panels("quick")]
+        missing = [experiments.missing_command(panel) for panel in panels]
+        if missing and all(missing):
+            return f"run `{missing[0]}`"
     for name, entry in CATALOGUE.items():
         if name in words and entry.layouts and locate(entry) is None:
             return f"run `{entry.command}`"

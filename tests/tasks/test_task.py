@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import scipy.special
 import torch
 from torch import nn
 from torch.nn import functional
@@ -192,6 +193,25 @@ def test_multiclass_is_cross_entropy_and_accuracy_over_any_leading_axes():
             expected = functional.cross_entropy(z[i, j], y[i, j], reduction="none")
             assert torch.allclose(task.loss(z, y)[i, j], expected, atol=1e-15)
             assert torch.equal(task.score(z, y)[i, j], z[i, j].argmax(1) == y[i, j])
+
+
+@pytest.mark.parametrize("classes", [2, 10, 15, 16, 40])
+@pytest.mark.parametrize("rows", [1, 255, 256, 3001])
+def test_cross_entropy_is_scipys_for_any_number_of_rows_and_classes(rows, classes):
+    """It takes another way where rows are many and classes few."""
+    torch.manual_seed(0)
+    z, y = 30 * torch.randn(rows, classes), torch.randint(classes, (rows,))
+    exact = -scipy.special.log_softmax(z.double().numpy(), 1)[np.arange(rows), y.numpy()]
+    assert np.allclose(Multiclass().loss(z, y), exact, rtol=1e-5, atol=1e-5)
+    assert np.allclose(Multiclass().loss(z.double(), y), exact, rtol=1e-13, atol=1e-13)
+    z.requires_grad_()
+    (slope,) = torch.autograd.grad(Multiclass().loss(z, y).sum(), z)
+    expected = scipy.special.softmax(z.detach().double().numpy(), 1)
+    expected[np.arange(rows), y.numpy()] -= 1
+    assert np.allclose(slope, expected, atol=1e-5)
+    z = z.detach()
+    z[0, 0] = float("inf")
+    assert Multiclass().loss(z, y)[0].isnan()
 
 
 def test_a_model_by_name_has_the_outputs_its_task_needs():
