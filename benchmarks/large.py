@@ -2,28 +2,36 @@
 
     python benchmarks/large.py                     all of it (a few minutes)
     python benchmarks/large.py invite ledger       the lines whose names begin so
-    python benchmarks/large.py --write             all of it, and put the table into docs/scaling.md
+    python benchmarks/large.py --write             all of it, and put table and figure into
+                                                   docs/scaling.md
 
 Each line runs in a separate process, so that its peak is its own, and is written when it ends. The
 peak leaves out what the process held before the run: libraries, and the data. Processor time is
-that of all threads, the middle of the rounds but the last, which measures the model on everyone;
-other work on the machine hardly changes it.
+that of all threads, the median and quartiles of the rounds but the last, which measures the model
+on everyone; other work on the machine hardly changes it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from machine import describe_machine, new_figure, save_figure
+
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
-HEAD = ("what", "clients", "asked", "rounds", "processor ms a round", "peak GB over the data")
+FIGURE = PAGE.with_name("large.svg")
+HEAD = ("what", "clients", "asked", "rounds", "processor ms a round", "quartiles")
+HEAD += ("peak GB over the data",)
+MEASURED = 3  # columns from the end that were measured; those before name the run
 LINES = {
     "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 5),
     "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 5),
@@ -44,7 +52,7 @@ def peak() -> float:
     return 1024.0 * max(own, children)
 
 
-def measure(name: str) -> dict[str, float]:
+def measure(name: str) -> dict[str, Any]:
     """One line, in this process."""
     import muster
     from muster.federation import Federation, RaggedRows
@@ -78,22 +86,45 @@ def measure(name: str) -> dict[str, float]:
         processes=1 if name.startswith("cnn") else None,
     )
     seconds = np.diff(marks)
-    return {
-        "seconds": float(np.median(seconds[:-1] if rounds > 1 else seconds)),
-        "peak": peak() - before,
-    }
+    spread = np.quantile(seconds[:-1] if rounds > 1 else seconds, [0.25, 0.5, 0.75])
+    return {"seconds": spread.tolist(), "peak": peak() - before}
 
 
-def write(row: list[str]) -> None:
-    """Put a row into the page's table, in place of the one of the same run."""
+def write(row: list[str], machine: str) -> None:
+    """Put a row into the page's table, in place of the one of the same run, and draw them all."""
     begin, end = "<!-- large -->\n", "<!-- end large -->"
     head, rest = PAGE.read_text().split(begin)
     old, tail = rest.split(end)
-    kept = {line.rsplit(" | ", 2)[0]: line for line in old.splitlines()[2:]}
-    line = f"| {' | '.join(row)} |"
-    kept[line.rsplit(" | ", 2)[0]] = line
-    lines = [f"| {' | '.join(HEAD)} |", "|" + " --- |" * len(HEAD), *kept.values()]
+    rows = [line[2:-2].split(" | ") for line in old.splitlines() if line.startswith("| ")][1:]
+    kept = {tuple(cells[:-MEASURED]): cells for cells in (*rows, row)}
+    notes = dict(re.findall(r"^- (.*?): (.*)$", old, re.MULTILINE)) | {row[0]: machine}
+    lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, *kept.values())]
+    lines.insert(1, "|" + " --- |" * len(HEAD))
+    lines += ["", *(f"- {what}: {where}" for what, where in notes.items())]
+    lines += ["", "![Processor time of a round and memory by the number of clients](large.svg)"]
     PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
+    draw([*kept.values()])
+
+
+def draw(rows: list[list[str]]) -> None:
+    """Draw processor time and memory by the number of clients, from the table."""
+    figure, (panels,) = new_figure(2, 9)
+    labels = ("processor ms a round", "peak GB over the data")
+    for axes, column, label in zip(panels, (4, 6), labels, strict=True):
+        for what in dict.fromkeys(row[0] for row in rows):
+            mine = [row for row in rows if row[0] == what]
+            counts = [int(row[1].replace(",", "")) for row in mine]
+            values = [float(row[column]) for row in mine]
+            (line,) = axes.plot(counts, values, "o-", label=what, markersize=4)
+            if column == 4:
+                low, high = zip(*(map(float, row[5].split(" to ")) for row in mine), strict=True)
+                axes.vlines(counts, low, high, colors=line.get_color())
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("clients")
+        axes.set_ylabel(label)
+    panels[0].legend(fontsize=7)
+    save_figure(figure, FIGURE)
 
 
 def main() -> None:
@@ -104,6 +135,7 @@ def main() -> None:
     for name, (what, clients, asked, rounds) in LINES.items():
         if wanted and not name.startswith(wanted):
             continue
+        machine = describe_machine()
         said = subprocess.run(
             [sys.executable, "-P", __file__, "one", name],
             capture_output=True,
@@ -112,10 +144,11 @@ def main() -> None:
         )
         found = json.loads(said.stdout.splitlines()[-1])
         row = [what, f"{clients:,}", f"{asked:,}", str(rounds)]
-        row += [f"{1e3 * found['seconds']:.1f}", f"{found['peak'] / 1e9:.2f}"]
+        low, middle, high = (f"{1e3 * value:.1f}" for value in found["seconds"])
+        row += [middle, f"{low} to {high}", f"{found['peak'] / 1e9:.2f}"]
         print(" | ".join(row), flush=True)
         if "--write" in sys.argv:
-            write(row)
+            write(row, machine)
 
 
 if __name__ == "__main__":

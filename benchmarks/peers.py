@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import signal
 import subprocess
@@ -39,6 +38,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from machine import describe_machine, new_figure, save_figure
 from workloads import WORKLOADS, Workload
 
 HERE = Path(__file__).parent
@@ -335,14 +335,8 @@ def write_page(name: str, new: list[list[str]], machine: str) -> None:
 
 def draw(rows: list[list[str]]) -> None:
     """Draw seconds a round of every peer, from the table."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "muster"
-    from matplotlib import pyplot as plt
-
     works, peers = sorted({row[0] for row in rows}), list(PEERS)
-    figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+    figure, ((axes,),) = new_figure(1, 7)
     for i, peer in enumerate(peers):
         points = [
             (works.index(row[0]) + (i - len(peers) / 2) * 0.12, float(row[2]))
@@ -355,17 +349,7 @@ def draw(rows: list[list[str]]) -> None:
     axes.set_xticks(range(len(works)), works)
     axes.set_ylabel("seconds a round")
     axes.legend(ncols=3, fontsize=8)
-    figure.savefig(FIGURE, metadata={"Date": None})
-
-
-def describe_machine() -> str:
-    """Return the processor, its cores and the load, in a sentence."""
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    return (
-        f"{found[1] if found else platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
-        f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}, load before {load}."
-    )
+    save_figure(figure, FIGURE)
 
 
 def main() -> int:
