@@ -102,19 +102,20 @@ def products(
         target: a stack of models like `models`, whose mean has the same weights; None: t = 0
     """
     n, length, at = int(helpers.sum()), 0.0, torch.from_numpy(np.flatnonzero(helpers))
-    gram, gain = np.zeros((n, n)), np.zeros(n)
+    gram, gain = torch.zeros(n, n, dtype=torch.float64), np.zeros(n)
     for name in names:
         rows = as_rows(models[name]).double()
         share = torch.from_numpy(base).to(rows)
         mean = share @ rows
         away = rows.index_select(0, at.to(rows.device)).sub_(mean)
-        # Half of the symmetric product: the other half is the same numbers again.
-        gram += linalg.blas.dsyrk(1.0, away.cpu().numpy().T, trans=1, lower=1)
+        # By torch: the threads of scipy's BLAS keep a core busy for long after they are done.
+        gram += (away @ away.t()).cpu()
         if target is not None:
             t = share @ as_rows(target[name]).double() - mean
             gain += np.asarray((away @ t).cpu().numpy(), np.float64)
             length += float(t @ t)
-    return np.tril(gram) + np.tril(gram, -1).T, gain, length
+    # A product of matrices may round (i, j) otherwise than (j, i).
+    return (torch.tril(gram) + torch.tril(gram, -1).t()).numpy(), gain, length
 
 
 def base_weights(roster: Roster, extent: Float64) -> Float64:
