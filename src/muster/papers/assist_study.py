@@ -239,7 +239,7 @@ OTHERS = {
 
 def other_table(frame: pl.DataFrame) -> str:
     """Return the gain over training alone with other models and data, of panels that were run."""
-    methods = [RULE, EVERYONE, "FedALIGN .2", "FedALIGN auto"]
+    methods = [RULE, "alone, by halves", EVERYONE, "FedALIGN .2", "FedALIGN auto"]
     keys = {KEY_ALPHA: "alpha {:g}", KEY_SHARDS: "{:g} shards a client"}
     keys, lines = {k: w for k, w in keys.items() if k in frame.columns}, list[list[str]]()
     for panel, words in OTHERS.items():
