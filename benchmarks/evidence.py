@@ -19,7 +19,7 @@ import torch
 import muster
 
 PAGE = Path(__file__).parents[1] / "docs" / "assist.md"
-TURNS, SHORT, LONG = 5, 4, 44
+TURNS, SHORT, LONG = 15, 4, 44
 
 
 def measure(fed: muster.Federation, method: muster.Method) -> float:

@@ -101,17 +101,19 @@ def products(
         names: the parameters that move by gradient
         target: a stack of models like `models`, whose mean has the same weights; None: t = 0
     """
-    n, length, at = int(helpers.sum()), 0.0, torch.from_numpy(np.flatnonzero(helpers))
+    n, length = int(helpers.sum()), 0.0
+    own, at = (torch.from_numpy(np.flatnonzero(some)) for some in (base, helpers))
+    share = torch.from_numpy(base[base > 0])
     gram, gain = torch.zeros(n, n, dtype=torch.float64), np.zeros(n)
     for name in names:
-        rows = as_rows(models[name]).double()
-        share = torch.from_numpy(base).to(rows)
-        mean = share @ rows
-        away = rows.index_select(0, at.to(rows.device)).sub_(mean)
+        rows = as_rows(models[name])
+        own, at, share = (t.to(rows.device) for t in (own, at, share))
+        mean = share @ rows.index_select(0, own).double()
+        away = rows.index_select(0, at).double().sub_(mean)
         # By torch: the threads of scipy's BLAS keep a core busy for long after they are done.
         gram += (away @ away.t()).cpu()
         if target is not None:
-            t = share @ as_rows(target[name]).double() - mean
+            t = share @ as_rows(target[name]).index_select(0, own).double() - mean
             gain += np.asarray((away @ t).cpu().numpy(), np.float64)
             length += float(t @ t)
     # A product of matrices may round (i, j) otherwise than (j, i).
