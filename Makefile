@@ -59,7 +59,8 @@ $(READY): pyproject.toml constraints.txt constraints-hashed.txt
 ifeq ($(HASHES),)
 	@$(PIP) -c constraints.txt -e '.[dev]'
 else
-	@$(PIP) --require-hashes -r $(HASHES) || \
+	@# The file lists all there is. pip is not to solve what is solved: it would look at newer versions.
+	@$(PIP) --no-deps --require-hashes -r $(HASHES) || \
 	  { echo "an archive of another sum, or one that is not listed; without the check: make setup HASHES="; exit 1; }
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m pip check
