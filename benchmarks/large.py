@@ -33,8 +33,8 @@ HEAD = ("what", "clients", "asked", "rounds", "processor ms a round", "quartiles
 HEAD += ("peak GB over the data",)
 MEASURED = 3  # columns from the end that were measured; those before name the run
 LINES = {
-    "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 5),
-    "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 5),
+    "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 20),
+    "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 20),
     "invite 10,000": ("FedAvg on a sample, softmax 4x2: the invitation", 10_000, 1_000, 20),
     "invite 100,000": ("FedAvg on a sample, softmax 4x2: the invitation", 100_000, 1_000, 20),
     "invite 1,000,000": ("FedAvg on a sample, softmax 4x2: the invitation", 1_000_000, 1_000, 20),
@@ -95,7 +95,7 @@ def write(row: list[str], machine: str) -> None:
     begin, end = "<!-- large -->\n", "<!-- end large -->"
     head, rest = PAGE.read_text().split(begin)
     old, tail = rest.split(end)
-    rows = [line[2:-2].split(" | ") for line in old.splitlines() if line.startswith("| ")][1:]
+    rows = [line[2:-2].split(" | ") for line in old.splitlines() if line.startswith("| ")][2:]
     kept = {tuple(cells[:-MEASURED]): cells for cells in (*rows, row)}
     notes = dict(re.findall(r"^- (.*?): (.*)$", old, re.MULTILINE)) | {row[0]: machine}
     lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, *kept.values())]
@@ -137,7 +137,7 @@ def main() -> None:
             continue
         machine = describe_machine()
         said = subprocess.run(
-            [sys.executable, "-P", __file__, "one", name],
+            [sys.executable, __file__, "one", name],
             capture_output=True,
             text=True,
             check=True,
