@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from .base.checks import check_one_of, check_whole, is_number
 from .base.errors import MusterError
-from .base.params import Params
+from .base.params import Params, group_by_layer
 from .base.registry import check_part, kinds
 from .parts.admit import Admit, Everyone
 from .parts.claim import Claim, Nothing
@@ -28,7 +28,7 @@ from .parts.step import (
     Average,
     Step,
 )
-from .parts.tracks import GAIN, PRODUCT, VALIDATION, Deploy, Tracks, cut
+from .parts.tracks import GAIN, PRODUCT, SPREAD, VALIDATION, Deploy, Tracks, cut
 from .parts.weigh import DataShare, Weigh
 from .schedules import (
     AUTO,
@@ -156,20 +156,26 @@ class Method:
             times += f * self.validates
         return times
 
-    def reply_shapes(self, model: Shapes, member: bool) -> tuple[Shapes, dict[str, Shapes]]:
+    def reply_shapes(
+        self, model: Shapes, member: bool, trainable: tuple[str, ...]
+    ) -> tuple[Shapes, dict[str, Shapes]]:
         """Return the shapes of the arrays in a reply: its model, and what is sent next to it, by
         part; of a client of the objective, or a helper.
 
         Args:
             model: shapes of the offer's model
+            trainable: the offer's parameters that move by gradient
         """
-        tracks = self.tracks
+        tracks, layers = self.tracks, len(group_by_layer(trainable))
+        spread: dict[str, Shapes] = {}
+        if member and self.folds and layers > 1:
+            spread[SPREAD] = {"share": (layers,)}
         if self.sketch and not member:
             return {}, {SKETCH: {SKETCH: (self.sketch,)}}
         if tracks is None:
-            return model, dict.fromkeys(self.solver.sends, model)
+            return model, {**dict.fromkeys(self.solver.sends, model), **spread}
         sent = {name: (tracks.reply_count(member), *shape[1:]) for name, shape in model.items()}
-        extra = dict.fromkeys(self.solver.sends, sent)
+        extra = {**dict.fromkeys(self.solver.sends, sent), **spread}
         if member and self.validates:
             extra[VALIDATION] = {name: (tracks.folds, *shape[1:]) for name, shape in model.items()}
         if member and self.deploy is not None:

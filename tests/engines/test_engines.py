@@ -14,8 +14,9 @@ from muster.engines import Compute, LoopEngine, StackedEngine, choose
 from muster.engines.modules import stackable
 from muster.engines.stacked_engine import StackedBatch
 from muster.federation.ragged_rows import RaggedRows
+from muster.tasks.classification import Multiclass
 from muster.tasks.regression import Regression
-from muster.tasks.task import has_slope
+from muster.tasks.task import has_slope, is_cross_entropy
 
 M = muster.methods
 LOCAL = muster.Local(steps=5, batch_size=4, lr=0.2)
@@ -331,7 +332,7 @@ CLOSED = [*((task, 1) for task in LOGISTIC), *zip(SQUARES, (1, 2, 3), strict=Tru
 
 @pytest.mark.parametrize(("task", "outputs"), CLOSED)
 @pytest.mark.parametrize("rows", [3, 40])
-def test_the_gradient_of_one_linear_layer_has_the_bits_of_autograd(task, outputs, rows):
+def test_the_gradient_of_one_linear_layer_is_that_of_autograd(task, outputs, rows):
     squares = task in SQUARES
     y = np.ones((6, outputs), np.float32) if squares else np.arange(6) % 2
     fed = muster.Federation.from_arrays(train=[(np.eye(6, 5), y)], priority=[0])
@@ -355,19 +356,83 @@ def test_the_gradient_of_one_linear_layer_has_the_bits_of_autograd(task, outputs
         assert torch.allclose(closed[name], t, rtol=off, atol=off)
 
 
+@pytest.mark.parametrize("rows", [3, 40])
+def test_numbers_in_a_plain_row_have_the_gradient_of_autograd(rows):
+    """Targets `[clients, rows]`, as federations with one number a row have them."""
+    fed = muster.Federation.from_arrays(train=[(np.eye(6, 5), np.arange(6) / 4)], priority=[0])
+    task = muster.tasks.regression()
+    engine = StackedEngine(nn.Sequential(nn.Linear(5, 1)), fed, LOCAL, Compute("stacked"), task)
+    stack = {"0.weight": torch.randn(4, 1, 5), "0.bias": torch.randn(4, 1)}
+    scale, y = torch.full((4, rows), 1 / rows), torch.randn(4, rows)
+    batch = StackedBatch(engine, torch.randn(4, rows, 5), y, scale, np.full(4, rows), None)
+    closed = batch(stack)
+    engine.linear = None
+    assert all(torch.equal(closed[name], t) for name, t in batch(stack).items())
+
+
+class Absolute(Regression):
+    def loss(self, z, y):
+        return (z.squeeze(-1) - y).abs()
+
+
+class Twice(Absolute):
+    def loss(self, z, y):
+        return 2 * super().loss(z, y)
+
+    def slope(self, z, y):
+        return 2 * (z - y.unsqueeze(-1)).sign()
+
+
+class Together(Regression):
+    """A loss of all rows together: the largest error."""
+
+    averages_rows = False
+
+    def set_loss(self, z, y, w):
+        return ((z.squeeze(-1) - y).abs() * (w > 0)).amax(-1)
+
+
+class Passing:
+    """A task that passes its attributes on."""
+
+    def __init__(self, task):
+        self._task = task
+
+    def __getattr__(self, name):
+        return getattr(self._task, name)
+
+
+class Margin(Multiclass):
+    def loss(self, z, y):
+        true = z.gather(-1, y[..., None]).squeeze(-1)
+        return (1 + z.logsumexp(-1) - true).square()
+
+
 def test_a_loss_that_a_subclass_replaces_is_not_differentiated_as_the_first():
-    class Absolute(Regression):
-        def loss(self, z, y):
-            return (z.squeeze(-1) - y).abs()
+    tasks = (Regression(), Absolute(), Twice(), Together(), Passing(Regression()))
+    assert [has_slope(t) for t in tasks] == [1, 0, 1, 0, 1]
+    replaced = Regression()
+    object.__setattr__(replaced, "loss", lambda z, y: z.sum(-1) + y)
+    assert not has_slope(replaced)
+    known = (Multiclass(), Margin(), Multiclass(smoothing=0.1), Regression(), Passing(Multiclass()))
+    assert [is_cross_entropy(t) for t in known] == [1, 0, 0, 0, 1]
 
-    class Twice(Absolute):
-        def loss(self, z, y):
-            return 2 * super().loss(z, y)
 
-        def slope(self, z, y):
-            return 2 * (z - y.unsqueeze(-1)).sign()
-
-    assert [has_slope(t()) for t in (Regression, Absolute, Twice)] == [1, 0, 1]
+@pytest.mark.parametrize("task", [Absolute(), Twice(), Together(), Margin()])
+def test_both_engines_train_on_the_loss_of_a_subclass(task):
+    draw = np.random.default_rng(0)
+    classes = isinstance(task, Margin)
+    data = [(draw.normal(size=(8, 3)).astype(np.float32),
+             draw.integers(3, size=8) if classes else draw.normal(size=8).astype(np.float32))
+            for _ in range(2)]  # fmt: skip
+    fed = muster.Federation.from_arrays(train=data, priority=[0])
+    model = muster.models.Softmax() if classes else muster.models.Linear()
+    stacked, loop = (
+        muster.simulate(fed, M.fedavg(), model, 3, LOCAL, engine=engine, task=task).weights
+        for engine in ("stacked", "loop")
+    )
+    for name, t in stacked.items():
+        assert t == pytest.approx(loop[name], abs=1e-5)
 
 
 def test_clients_may_be_asked_in_any_order(fed):

@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import minimize, nnls
 
 import muster
+from muster.base.params import group_by_layer
 from muster.methods import assist, fedavg_priority
 from softmax_clients import LR, STEPS, clients_of, descend, final, folds_of, helper_weight
 
@@ -228,3 +229,49 @@ def test_help_where_rows_are_few():
         }
         gains.append(score["assist"] - score["fedavg_priority"])
     assert np.mean(gains) > 0.02, gains
+
+
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_the_round_of_a_network_is_that_of_replies_trained_apart(engine):
+    """One round of an MLP: halves and helpers trained one by one as clients of other federations,
+    and the programme over layers in units of their noise, in numpy."""
+    fed = clients_of(3, (12, 9, 30, 25), (0, 1))
+    local = muster.Local(steps=STEPS, batch_size=None, lr=LR)
+    model = muster.models.MLP((6,))
+
+    def play(federation, method):
+        return muster.simulate(
+            federation, method, model, 1, local, engine=engine, dtype="float64", seed=0
+        )
+
+    def train(rows):
+        pair = (fed.train.x[rows], fed.train.y[rows])
+        lone = muster.Federation.from_arrays(train=[pair], priority=[0], classes=fed.classes)
+        return play(lone, muster.methods.fedavg()).weights
+
+    halves = [[train(rows) for rows in folds_of(fed, k)] for k in (0, 1)]
+    others = [train(fed.train.positions(np.array([k]))) for k in (2, 3)]
+    layers = group_by_layer(others[0]).values()
+
+    def flat(weights, names):
+        return np.concatenate([weights[name].ravel() for name in names])
+
+    b = fed.population.share[:2] / fed.population.share[:2].sum()
+    units, v = [], []
+    for names in layers:
+        m = np.array([[flat(half, names) for half in each] for each in halves])
+        v_l = b**2 @ (((m[:, 0] - m[:, 1]) ** 2).sum(1) / 4)
+        own = b @ m.mean(1)
+        away = np.array([flat(other, names) for other in others]) - own
+        units.append(away / np.sqrt(v_l))
+        v.append(v_l)
+    away = np.concatenate(units, 1) * np.sqrt(np.mean(v))
+    a = simplex_weights(away @ away.T, np.full(2, sum(v)))
+    table = play(fed, assist()).clients.sort("client")
+    assert table["claim"].sum() == pytest.approx(
+        sum(((np.concatenate([t.ravel() for t in one.values()])
+              - np.concatenate([t.ravel() for t in two.values()])) ** 2).sum() / 4
+            for one, two in halves), rel=1e-9,
+    )  # fmt: skip
+    assert table["weight"].to_numpy()[2:] == pytest.approx(a, abs=1e-4)
+    assert table["bytes_up"].to_list()[:2] == [table["bytes_up"][2] + 2 * 8] * 2  # a number a layer

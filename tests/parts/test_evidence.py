@@ -3,13 +3,27 @@ Stein's estimate against the true risk of Gaussian clients."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from muster.parts.evidence import EVIDENCE, MOST_CLIENTS, Stein, minimise
+from muster.base.params import group_by_layer
+from muster.parts.evidence import (
+    EVIDENCE,
+    LEAST_NOISE,
+    MOST_CLIENTS,
+    FedDA,
+    Stein,
+    minimise,
+    products,
+    scale_layers,
+)
+from muster.parts.tracks import SPREAD
 from softmax_clients import replies
 
 
@@ -119,6 +133,100 @@ def test_whatever_helpers_send_the_step_moves_at_most_one_standard_error(seed, n
     w = weights(models, [True] + [False] * n, [v, *[0.0] * n])
     moved = ((w @ models - models[0]) ** 2).sum()
     assert moved <= v * (1 + 1e-4) + 1e-9
+
+
+def two_layers(seed, n, far, noise, members=1):
+    """Replies of models of two layers, and each member's v_k in both."""
+    draw = np.random.default_rng(seed)
+    sizes = {"0.weight": (4, 3), "0.bias": (4,), "2.weight": (2, 4)}
+    every = members + n
+    scale = np.where(np.arange(every) < members, 1.0, far)
+    models = {k: draw.normal(size=(every, *s)) * scale.reshape(-1, *[1] * len(s))
+              for k, s in sizes.items()}  # fmt: skip
+    v = np.array(noise) * (0.5 + draw.random((members, 2)))
+    claim = np.append(v.sum(1), np.zeros(n))
+    share = np.concatenate([v / v.sum(1)[:, None], np.zeros((n, 2))])
+    given = replies(np.zeros((every, 1)), [True] * members + [False] * n, claim)
+    tensors = {k: torch.from_numpy(t) for k, t in models.items()}
+    extra = {SPREAD: {"share": torch.from_numpy(share)}}
+    given = replace(given, models=tensors, extra=extra, trainable=tuple(tensors))
+    layers = group_by_layer(tensors).values()
+    flat = [np.concatenate([models[k].reshape(every, -1) for k in names], 1) for names in layers]
+    return given, flat, v
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_layers_are_measured_in_units_of_their_noise(members):
+    """The same weights as from vectors that are divided by each layer's own standard error."""
+    given, flat, v = two_layers(3, 3, 0.5, (5.0, 0.1), members)
+    b = np.full(members, 1 / members)
+    v_l = b**2 @ v
+    units = [part / np.sqrt(v_l[i] / v_l.mean()) for i, part in enumerate(flat)]
+    whole = np.concatenate(units, 1)
+    own = whole[:members].mean(0)
+    a = minimise((whole[members:] - own) @ (whole[members:] - own).T, np.full(3, v_l.sum()))
+    found = Stein()(given, np.ones(members + 3), {})
+    assert found[members:] == pytest.approx(a, abs=1e-9)
+    assert 0 < a.sum() < 1
+    plain = Stein()(replace(given, extra={}), np.ones(members + 3), {})
+    assert np.abs(found - plain).max() > 0.05
+    by_itself = FedDA()(given, np.ones(members + 3), {})
+    assert (by_itself == FedDA()(replace(given, extra={}), np.ones(members + 3), {})).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from([1e-3, 1.0, 1e6]))
+@settings(max_examples=100, deadline=None)
+def test_whatever_helpers_send_no_layer_moves_far(seed, n, far):
+    """The mean over layers of |step_l|^2 / v_l is at most 1."""
+    given, flat, v = two_layers(seed, n, far, (3.0, 0.2))
+    weight = Stein()(given, np.ones(1 + n), {})
+    moved = [((weight @ part - part[0]) ** 2).sum() / v[0, i] for i, part in enumerate(flat)]
+    assert np.mean(moved) <= 1 + 1e-6
+
+
+def test_a_small_difference_where_nothing_is_uncertain_is_a_large_one():
+    given, _, _ = two_layers(0, 1, 1.0, (1.0, 1.0))
+    for name, t in given.models.items():
+        t[1] = t[0] + (0.1 if name.startswith("2.") else 0.0)
+
+    def weigh(share):
+        extra = {SPREAD: {"share": torch.tensor([share, [0.0, 0.0]])}}
+        return Stein()(replace(given, extra=extra), np.ones(2), {})[1]
+
+    assert weigh([0.5, 0.5]) > 0.99
+    assert weigh([0.999999, 0.000001]) < 0.01
+    assert np.isfinite(weigh([1.0, 0.0]))
+    assert np.isfinite(weigh([0.0, 0.0]))
+
+
+def test_the_scales_of_layers():
+    assert scale_layers(np.array([7.0])).tolist() == [1.0]
+    assert scale_layers(np.zeros(3)).tolist() == [1.0, 1.0, 1.0]
+    noise = np.array([0.0, 1e-3, 5.0])
+    scales = scale_layers(noise)
+    assert (scales * noise)[1:] == pytest.approx([noise.mean()] * 2)
+    assert scales[0] == pytest.approx(1 / LEAST_NOISE)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_products_are_those_of_numpy(seed):
+    draw = np.random.default_rng(seed)
+    n = int(draw.integers(2, 7))
+    models = {k: torch.from_numpy(draw.normal(size=(n, *s))) for k, s in
+              {"a": (3, 2), "b": (5,), "left_out": (4,)}.items()}  # fmt: skip
+    target = {k: torch.from_numpy(draw.normal(size=t.shape)) for k, t in models.items()}
+    base = draw.random(n) * (np.arange(n) < 2)
+    base, helpers, scale = base / base.sum(), np.arange(n) > 0, {"a": 0.5, "b": 3.0}
+    gram, gain, length = products(models, base, helpers, ("a", "b"), target, scale)
+    x, z = (
+        np.concatenate([np.sqrt(h) * t[k].reshape(n, -1).numpy() for k, h in scale.items()], 1)
+        for t in (models, target)
+    )
+    away, t = (x - base @ x)[helpers], base @ z - base @ x
+    np.testing.assert_allclose(gram, away @ away.T, rtol=1e-12)
+    np.testing.assert_allclose(gain, away @ t, rtol=1e-12, atol=1e-12)
+    assert length == pytest.approx(t @ t, rel=1e-12)
+    assert (gram == gram.T).all()
 
 
 def weights_over_rounds(rounds, priority):

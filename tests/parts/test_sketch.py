@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +12,7 @@ import torch
 import muster
 from muster.methods import assist
 from muster.parts.defences.trust import TURNED
-from muster.parts.sketch import project
+from muster.parts.sketch import as_model, project
 from muster.parts.threats.adversary import draw_attackers
 from muster.protocol import Offer
 from softmax_clients import clients_of, final
@@ -59,6 +61,32 @@ def test_only_helpers_with_weight_send_a_model():
 def test_a_sketch_as_long_as_the_model_changes_hardly_anything():
     fed = clients_of(2, (12, 40, 40, 40), (0,))
     whole, sketched = (final(fed, assist(sketch=s), rounds=8) for s in (0, 4096))
+    for name, t in whole.weights.items():
+        assert sketched.weights[name] == pytest.approx(t, abs=0.02)
+
+
+def test_each_layer_has_its_part_of_the_sketch():
+    draw = np.random.default_rng(1)
+    x = {"0.weight": torch.from_numpy(draw.normal(size=(2, 300))) * 1e6,
+         "2.weight": torch.from_numpy(draw.normal(size=(2, 40)))}  # fmt: skip
+    shown = Offer(7, 3, 1000, {k: t[0] for k, t in x.items()}, trainable=tuple(x))
+    sketch = as_model(project(x, shown, 201), shown)
+    assert {k: t.shape[1] for k, t in sketch.items()} == {"0.sketch": 100, "2.sketch": 101}
+    alone = replace(shown, trainable=("2.weight",))
+    norm = float(x["2.weight"][0].norm())
+    assert float(sketch["2.sketch"][0].norm()) == pytest.approx(norm, rel=0.3)  # no 1e6 in it
+    assert project(x, alone, 201).shape == (2, 201)
+    with pytest.raises(muster.MusterError, match="sketch: 1 numbers for 2 layers; at least one"):
+        project(x, shown, 1)
+
+
+def test_a_long_sketch_of_a_network_changes_hardly_anything():
+    fed = clients_of(2, (12, 40, 40, 40), (0,))
+    local = muster.Local(steps=5, batch_size=None, lr=0.1)
+    whole, sketched = (
+        muster.simulate(fed, assist(sketch=s), muster.models.MLP((8,)), 6, local, evaluate_every=0)
+        for s in (0, 20_000)
+    )
     for name, t in whole.weights.items():
         assert sketched.weights[name] == pytest.approx(t, abs=0.02)
 

@@ -109,6 +109,19 @@ def trainable_names(module: nn.Module) -> tuple[str, ...]:
     return tuple(name for name, p in module.named_parameters() if p.requires_grad)
 
 
+def group_by_layer(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of parameters by layer, the module that holds them.
+
+    >>> group_by_layer(("0.weight", "0.bias", "2.weight"))
+    {'0': ('0.weight', '0.bias'), '2': ('2.weight',)}
+    """
+    layers: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        layer = name.rpartition(".")[0]
+        layers[layer] = (*layers.get(layer, ()), name)
+    return layers
+
+
 def expand(model: Params, n: int) -> Params:
     """Return n copies of one model, stacked."""
     return {name: t.expand(n, *t.shape).clone() for name, t in model.items()}

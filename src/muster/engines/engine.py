@@ -27,7 +27,7 @@ from ..privacy.row_noise import RowNoise
 from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
-from ..tasks.task import Scoring, StandardTask, Task, averages_rows
+from ..tasks.task import Scoring, StandardTask, Task, averages_rows, is_cross_entropy
 from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute, Key, Room, Tables, ThreadPool, fork_rng
 from .modules import examples, writes_rows
@@ -129,7 +129,7 @@ class Engine:
 
     def _try_task(self) -> None:
         """Refuse a task that does not fit the module's outputs for the first rows."""
-        if self.task.cross_entropy:
+        if is_cross_entropy(self.task):
             return
         x = features(self.x["train"][:TRIED].clone(), self.dtype)
         with torch.no_grad(), fork_rng(self.device):

@@ -27,7 +27,7 @@ from ..parts.solvers import Gradient, Solver, Work
 from ..privacy.row_noise import RowNoise
 from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
-from ..tasks.task import Task, averages_rows, has_slope
+from ..tasks.task import Task, averages_rows, has_slope, is_cross_entropy
 from .batches import BatchPlan, blocks, cut_portions, estimate_work
 from .compute import Compute
 from .descent import (
@@ -94,7 +94,7 @@ class StackedEngine(Engine):
         flat = bool(layers) and (fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten))
         # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
         dense = fusable(layers) if flat and not self.frozen else None
-        self.fused = dense if task.cross_entropy else None
+        self.fused = dense if is_cross_entropy(task) else None
         # The one linear layer of a model whose loss has its derivative in closed form.
         self.linear = dense[0] if dense and len(dense) == 1 and has_slope(task) else None
         # Outputs of the model, where labels are needed one-hot.

@@ -12,7 +12,8 @@ G is known; only c needs evidence, of which there are two sources.
 `Stein`: helpers' rows are independent of the objective's, so `c_j = E|m_P - mu|^2 = v` for every
 helper, and R is Stein's unbiased estimate of the risk. v is measured: a client of the objective
 trains on disjoint folds of its rows, and how far the folds' replies lie apart says how far their
-mean is from its own target.
+mean is from its own target. Distances are measured in units of each layer's own noise: where
+nothing is uncertain, a small difference is a large one (`scale_layers`).
 
 `CrossFit`: for each fold f of the objective's rows there is a model that never saw it (`tracks`),
 and from that model the fold's own update `D_V^f`, whose mean is that of unlimited rows. So
@@ -24,6 +25,7 @@ itself, and `FedFomo`, which weighs every reply by its loss on rows that are hel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -33,15 +35,16 @@ from ..base.arrays import Bool, Float64
 from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError
 from ..base.lazy import linalg, optimize, torch
-from ..base.params import Params, State, as_rows
+from ..base.params import Params, State, as_rows, group_by_layer
 from ..base.registry import part
 from ..protocol import Replies, Roster
-from .tracks import FOLDS, VALIDATION, cut
+from .tracks import FOLDS, SPREAD, VALIDATION, cut
 from .weigh import Weigh
 
 MOST_CLIENTS = 2_000  # whose pairs' products are kept: 5 tables of 32 MB
 EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
 FAR = 1e9  # squared distance, in gains, from which on a reply counts nothing: less than 1e-9
+LEAST_NOISE = 1e-6  # of a layer, in that of the mean layer: nothing is known without error
 RIDGE = 1e-8  # of the mean squared distance: the problem stays definite where replies coincide
 
 
@@ -91,6 +94,7 @@ def products(
     helpers: Bool,
     names: tuple[str, ...],
     target: Params | None = None,
+    scale: Mapping[str, float] | None = None,
 ) -> tuple[Float64, Float64, float]:
     """Return G, c and |t|^2 in float64: the products of the ways d_j from m_P to each helper's
     reply with one another and with `t`, the way from m_P to the mean of `target`.
@@ -100,6 +104,7 @@ def products(
         helpers: which replies are helpers'
         names: the parameters that move by gradient
         target: a stack of models like `models`, whose mean has the same weights; None: t = 0
+        scale: the weight of each parameter in all products; None: 1
     """
     n, length = int(helpers.sum()), 0.0
     own, at = (torch.from_numpy(np.flatnonzero(some)) for some in (base, helpers))
@@ -110,12 +115,13 @@ def products(
         own, at, share = (t.to(rows.device) for t in (own, at, share))
         mean = share @ rows.index_select(0, own).double()
         away = rows.index_select(0, at).double().sub_(mean)
+        weight = 1.0 if scale is None else scale[name]
         # By torch: the threads of scipy's BLAS keep a core busy for long after they are done.
-        gram += (away @ away.t()).cpu()
+        gram += weight * (away @ away.t()).cpu()
         if target is not None:
             t = share @ as_rows(target[name]).index_select(0, own).double() - mean
-            gain += np.asarray((away @ t).cpu().numpy(), np.float64)
-            length += float(t @ t)
+            gain += weight * np.asarray((away @ t).cpu().numpy(), np.float64)
+            length += weight * float(t @ t)
     # A product of matrices may round (i, j) otherwise than (j, i).
     return (torch.tril(gram) + torch.tril(gram, -1).t()).numpy(), gain, length
 
@@ -144,6 +150,10 @@ class Stein:
     b_k its weight in m_P (0 for a helper outside the objective, so that `c_j = v`). At the optimum
     `a'Ga <= v`: whatever helpers send, the step moves by at most one standard error of the
     objective's own update.
+
+    Of a model of several layers, distances are sums over layers, each in units of its own noise
+    (`scale_layers`): the bound then is on the mean square over layers, each in its own standard
+    errors.
 
     Without a reply of the objective nothing can be compared, and nobody counts.
 
@@ -195,13 +205,47 @@ class Stein:
         return spread_weights(base, helpers, a * np.sqrt(most / pull) if pull > most else a)
 
 
-def compare_by_spread(replies: Replies, base: Float64, helpers: Bool) -> tuple[Float64, Float64]:
-    """Return G and c of the helpers, `c_j = v - b_j v_j`, from the spreads that clients claim."""
+def compare_by_spread(
+    replies: Replies, base: Float64, helpers: Bool, by_layer: bool = True
+) -> tuple[Float64, Float64]:
+    """Return G and c of the helpers, `c_j = v - b_j v_j`, from the spreads that clients claim.
+
+    Args:
+        by_layer: measure in units of each layer's noise, where clients send their layers' shares
+    """
     names = replies.trainable or tuple(replies.models)
-    gram, _, _ = products(replies.models, base, helpers, names)
-    spread = np.where(base > 0, replies.claim, 0.0)
+    spread, scale = np.where(base > 0, replies.claim, 0.0), None
+    if by_layer and SPREAD in replies.extra:
+        share = replies.extra[SPREAD]["share"].cpu().double().clamp(min=0.0).numpy()
+        of_layers = spread[:, None] * share
+        scales = scale_layers(base**2 @ of_layers)
+        layers = zip(group_by_layer(names).values(), scales.tolist(), strict=True)
+        scale = {name: h for layer, h in layers for name in layer}
+        spread = of_layers @ scales
+    gram, _, _ = products(replies.models, base, helpers, names, scale=scale)
     gain: Float64 = (base**2 * spread).sum() - (base * spread)[helpers]
     return gram, gain
+
+
+def scale_layers(noise: Float64) -> Float64:
+    """Return `h_l = v / (L v_l)`, by which all L layers have the same part of `v = sum_l v_l`.
+
+    Layers differ: in one, rows decide little, and its noise is large and harmless; in another the
+    same distance is a different model. At a minimum of the loss the
+    variance of an estimate is the inverse of the loss's curvature, so that distance in standard
+    errors is distance in loss. Layer by layer is as fine as one variance can be measured from two
+    halves.
+
+    Args:
+        noise: v_l, the variance of m_P in each layer
+
+    >>> scale_layers(np.array([1.0, 3.0])).round(4).tolist()
+    [2.0, 0.6667]
+    """
+    mean = float(noise.mean())
+    if not mean > 0:
+        return np.ones(len(noise))
+    return np.asarray(mean / np.maximum(noise, LEAST_NOISE * mean))
 
 
 @part(Weigh, "fedda")
@@ -222,7 +266,7 @@ class FedDA:
         base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
         if not base.any() or not helpers.any():
             return base
-        gram, gain = compare_by_spread(replies, base, helpers)
+        gram, gain = compare_by_spread(replies, base, helpers, by_layer=False)
         size = np.diag(gram)
         beta = np.clip(gain / np.where(size > 0, size, 1.0), 0.0, 1.0)
         return spread_weights(base, helpers, beta * data_shares(replies.roster, helpers))

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..base import rng
 from ..base.arrays import Bool
+from ..base.errors import MusterError
 from ..base.lazy import torch
-from ..base.params import Params, as_rows
+from ..base.params import Params, as_rows, group_by_layer
 from ..protocol import Offer, Replies
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ SKETCH = "sketch"  # among the extras of a reply
 LEAST, MOST = 16, 1_000_000  # numbers of a sketch
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=16)
 def draw_places(key: int, count: int, size: int) -> tuple[Tensor, Tensor]:
     """Return the place and the sign of each of `count` numbers."""
     generator = torch.Generator().manual_seed(key)
@@ -38,12 +40,42 @@ def draw_places(key: int, count: int, size: int) -> tuple[Tensor, Tensor]:
 
 def project(models: Params, offer: Offer, size: int) -> Tensor:
     """Return the sketches of a stack of models, `[client, size]`, in float64: of the parameters
-    that move by gradient."""
-    rows = torch.cat([as_rows(models[name]) for name in offer.trainable], 1).double()
-    key = rng.torch_seed(rng.keys(offer.seed, SKETCH, offer.round))
-    places, signs = draw_places(key, rows.shape[1], size)
-    sketch = rows.new_zeros(len(rows), size)
-    return sketch.index_add_(1, places.to(rows.device), rows * signs.to(rows.device))
+    that move by gradient. Each layer has separate places, as many as any other."""
+    layers = group_by_layer(offer.trainable)
+    if size < len(layers):
+        raise MusterError(
+            f"method: sketch: {size} numbers for {len(layers)} layers; at least one for each, "
+            "better a hundred"
+        )
+    sketches = []
+    for (layer, names), places in zip(layers.items(), divide(size, len(layers)), strict=True):
+        rows = torch.cat([as_rows(models[name]) for name in names], 1).double()
+        purpose = SKETCH if len(layers) == 1 else f"{SKETCH} {layer}"
+        key = rng.torch_seed(rng.keys(offer.seed, purpose, offer.round))
+        at, signs = draw_places(key, rows.shape[1], len(places))
+        sketch = rows.new_zeros(len(rows), len(places))
+        sketches.append(sketch.index_add_(1, at.to(rows.device), rows * signs.to(rows.device)))
+    return torch.cat(sketches, 1)
+
+
+def divide(size: int, layers: int) -> list[range]:
+    """Return the places of each layer in a sketch.
+
+    >>> divide(5, 2)
+    [range(0, 2), range(2, 5)]
+    """
+    ends = [size * i // layers for i in range(layers + 1)]
+    return [range(a, b) for a, b in pairwise(ends)]
+
+
+def as_model(sketches: Tensor, offer: Offer) -> Params:
+    """Return sketches as models, with a parameter for each layer."""
+    layers = group_by_layer(offer.trainable)
+    places = divide(sketches.shape[1], len(layers))
+    return {
+        f"{layer}.{SKETCH}": sketches[:, at.start : at.stop]
+        for layer, at in zip(layers, places, strict=True)
+    }
 
 
 def as_sketches(replies: Replies, offer: Offer, size: int, own: Bool) -> Replies:
@@ -56,4 +88,6 @@ def as_sketches(replies: Replies, offer: Offer, size: int, own: Bool) -> Replies
     mine = torch.from_numpy(own).to(sketches.device)
     kept = {name: t[mine.to(t.device)] for name, t in replies.models.items()}
     sketches[mine] = project(kept, offer, size)
-    return replace(replies, models={SKETCH: sketches}, trainable=(SKETCH,))
+    models = as_model(sketches, offer)
+    extra = {part: table for part, table in replies.extra.items() if part != SKETCH}
+    return replace(replies, models=models, extra=extra, trainable=tuple(models))

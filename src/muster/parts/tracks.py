@@ -26,7 +26,8 @@ PRODUCT = 0  # the track that is evaluated, deployed and saved
 # Among the extras of a reply of the objective's clients:
 VALIDATION = "validation"  # models trained on the fold that w_f leaves out, from w_f
 GAIN = "gain"  # how much lower losses are with help than alone, on unseen rows
-ACROSS = (VALIDATION, GAIN)
+SPREAD = "spread"  # the share of each layer in v_k, of models of several layers
+ACROSS = (VALIDATION, GAIN, SPREAD)
 FOLDS = 4
 
 

@@ -19,7 +19,7 @@ from ..federation import Federation
 from ..protocol import Appraisal, Evaluation
 from ..tasks.classification import Binary, Multiclass
 from ..tasks.regression import NumberTask
-from ..tasks.task import StandardTask, Task, averages_rows
+from ..tasks.task import StandardTask, Task, averages_rows, is_cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ def compute_useful_thresholds(
     """
     if fed.requirement is not None:
         return fed.requirement[clients]
-    if fed.classes and task.cross_entropy:
+    if fed.classes and is_cross_entropy(task):
         entropy = label_entropy(fed, clients)
         return np.where(entropy > 0, entropy, np.log(fed.classes))
     constant = constant_losses(fed, clients, task)
@@ -141,7 +141,7 @@ def compute_baselines(fed: Federation, task: Task = Multiclass()) -> dict[str, A
     some = shares[shares > 0]
     known: dict[str, Any] = {"majority_accuracy": float(shares[best])}
     plain = isinstance(task, Binary) and not task.weights and not task.smoothing
-    if task.cross_entropy or plain:
+    if is_cross_entropy(task) or plain:
         known["constant_loss"] = float(-(some * np.log(some)).sum())
     if fed.labels is not None:
         known["majority_class"] = fed.labels[best]

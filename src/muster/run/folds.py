@@ -6,12 +6,15 @@ smaller, visits as many rows. Its reply is the mean `m_k` of the folds' models `
     v_k = sum_f |m_kf - m_k|^2 / (K (K - 1))
 
 is an unbiased estimate of `E|m_k - mu_k|^2`, the variance of that mean around the reply of
-unlimited rows, since folds share no row. It is one number, and costs no message.
+unlimited rows, since folds share no row. It is one number for each layer of the model, and costs no
+message: the sum is the client's claim, and the shares of the layers travel next to its model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +26,11 @@ from ..engines.engine import Assignment, Engine
 from ..federation.ragged_rows import RowLists
 from ..local import Local
 from ..parts.solvers import Solver, Work
+from ..parts.tracks import SPREAD
 from ..protocol import Offer, Roster
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEAST = 2  # rows of a fold: BatchNorm cannot train on one
 
@@ -39,7 +46,8 @@ def train_with_spread(
     steps: Int64,
     folds: int,
 ) -> tuple[Work, Int64, Float64]:
-    """Train clients, those of the objective on folds of their rows; return work, steps and v_k.
+    """Train clients, those of the objective on folds of their rows; return work, steps and v_k of
+    each layer, `[client, layer]`.
 
     A client of the objective with too few rows for folds trains on all of them, and claims the
     squared length of its update: it knows nothing better. Others claim 0.
@@ -52,7 +60,7 @@ def train_with_spread(
     member = roster.importance > 0
     sizes = engine.fed.train.sizes[clients] if rows is None else rows.sizes
     split = member & (sizes >= LEAST * folds)
-    spread = np.zeros(n)
+    spread = np.zeros((n, len(params.group_by_layer(offer.trainable))))
     parts: list[tuple[Bool, Work, Int64]] = []
     if not split.all():
         some = ~split
@@ -88,22 +96,43 @@ def pick(state: State, rows: Bool | Int64) -> State:
 
 
 def squared_lengths(offer: Offer, models: Params) -> Float64:
-    """Return `|m_k - w|^2` of each model, over what moves by gradient."""
-    total = torch.zeros((), dtype=torch.float64)
-    for name in offer.trainable:
-        away = params.as_rows(models[name] - offer.model[name]).double()
-        total = total + away.pow(2).sum(1).cpu()
-    return np.asarray(total.numpy(), np.float64)
+    """Return `|m_k - w|^2` of each model and layer, over what moves by gradient."""
+
+    def measure(name: str) -> Tensor:
+        return params.as_rows(models[name] - offer.model[name]).double().pow(2).sum(1)
+
+    return sum_by_layer(measure, offer.trainable)
 
 
 def spread_between(models: Params, folds: int, names: tuple[str, ...]) -> Float64:
-    """Return v_k of each client from the models of its folds, over these parameters."""
-    total = torch.zeros((), dtype=torch.float64)
-    for name in names:
+    """Return v_k of each client and layer from the models of its folds, over these parameters."""
+
+    def measure(name: str) -> Tensor:
         t = params.as_rows(models[name]).double()
         t = t.view(-1, folds, t.shape[1])
-        total = total + (t - t.mean(1, keepdim=True)).pow(2).sum((1, 2)).cpu()
-    return np.asarray((total / (folds * (folds - 1))).numpy(), np.float64)
+        return (t - t.mean(1, keepdim=True)).pow(2).sum((1, 2))
+
+    return sum_by_layer(measure, names) / (folds * (folds - 1))
+
+
+def sum_by_layer(measure: Callable[[str], Tensor], names: tuple[str, ...]) -> Float64:
+    """Return `[client, layer]`, the sum of a measure `[client]` over the parameters of a layer."""
+    layers = params.group_by_layer(names).values()
+    sums = [torch.stack([measure(name).cpu() for name in layer]).sum(0) for layer in layers]
+    return np.asarray(torch.stack(sums, 1).numpy(), np.float64)
+
+
+def report_spread(work: Work, spread: Float64) -> tuple[Work, Float64]:
+    """Return work with the layers' shares of v_k next to its models, and v_k itself; of a model
+    that has one layer there is nothing to share."""
+    claim, layers = spread.sum(1), spread.shape[1]
+    if layers == 1:
+        return work, claim
+    share = np.full(spread.shape, 1 / layers)
+    np.divide(spread, claim[:, None], out=share, where=claim[:, None] > 0)
+    like = next(iter(work.models.values()))
+    table = {"share": torch.from_numpy(share).to(like)}
+    return replace(work, extra={**work.extra, SPREAD: table}), claim
 
 
 def mean_over(work: Work, folds: int) -> Work:

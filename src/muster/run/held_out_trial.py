@@ -51,7 +51,7 @@ def judge_replies(
         trial = join_trials([clients.try_models(offer, some, who, cache) for some in parts])
         better[sound] = mean_improvement(trial.values, base[base > 0])
     like = next(iter(offer.model.values()))
-    way = np.sqrt(squared_lengths(offer, replies.models)) if len(better) else better
+    way = np.sqrt(squared_lengths(offer, replies.models).sum(1)) if len(better) else better
     numbers = {"loss": better, "way": np.where(sound, way, 0.0)}
     table = {name: torch.from_numpy(values).to(like.device) for name, values in numbers.items()}
     extra = {**replies.extra, IMPROVEMENT: table}

@@ -40,7 +40,7 @@ from ..protocol import (
 from . import evaluate
 from .clients import build_no_replies
 from .evaluation_cache import EvaluationCache
-from .folds import train_with_spread
+from .folds import report_spread, train_with_spread
 from .job import Job
 from .track_training import FoldRows, train_tracks
 
@@ -219,7 +219,7 @@ class LocalClients:
                 self.engine, rows, self.job, offer, roster, state, wanted
             )
             return work, taken, claim if method.folds else nothing
-        return train_with_spread(
+        work, taken, spread = train_with_spread(
             self.engine,
             None,
             self.job.local,
@@ -230,6 +230,8 @@ class LocalClients:
             wanted,
             method.folds,
         )
+        work, claim = report_spread(work, spread)
+        return work, taken, claim
 
     def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
         """Return the models of the replies: they are here."""

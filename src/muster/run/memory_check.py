@@ -26,6 +26,7 @@ from ..engines.engine import count_chunk
 from ..engines.modules import examples, measure_layers, stackable
 from ..engines.stacked_engine import is_worth_compiling
 from ..federation import Federation, Population
+from ..tasks.task import is_cross_entropy
 from .job import Job
 from .local_clients import REPLIES
 from .round import Setup
@@ -129,7 +130,7 @@ def fits_kernel(module: nn.Module, job: Job, work: float, steps: float) -> bool:
     """Return True if portions of this much work, in runs of so many steps, are trained by the
     compiled loop."""
     layers = stackable(module)
-    plain = job.local.optimizer.plain and job.task.cross_entropy and not job.protects_rows
+    plain = job.local.optimizer.plain and is_cross_entropy(job.task) and not job.protects_rows
     alone = not isinstance(layers, str) and len(fusable(layers) or []) == 1
     return plain and alone and is_worth_compiling(work, steps)
 

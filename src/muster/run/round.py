@@ -21,7 +21,7 @@ from ..methods import Method
 from ..parts.defences.trust import can_witness
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
-from ..parts.sketch import SKETCH, as_sketches, project
+from ..parts.sketch import as_model, as_sketches, project
 from ..parts.tracks import ALONE, GAIN, cut, cut_offer, cut_replies, mix, pool_clients
 from ..protocol import (
     Admission,
@@ -124,8 +124,9 @@ def fetch_models(
     own = replies.roster.importance > 0
     seen = as_sketches(replies, offer, method.sketch, own)
     start = project({name: t[None] for name, t in offer.model.items()}, offer, method.sketch)
-    plain = replace(offer, model={SKETCH: start[0]}, trainable=(SKETCH,))
-    first, _ = admit_replies(setup.job, plain, replace(seen, extra={}), server)
+    model = {name: t[0] for name, t in as_model(start, offer).items()}
+    plain = replace(offer, model=model, trainable=seen.trainable)
+    first, _ = admit_replies(setup.job, plain, seen, server)
     some = np.where(own, first.extent > 0, first.weight > 0)
     missing = np.where(some, "", first.reason).astype(np.dtypes.StringDType())
     wanted = ~own & (first.weight > 0)

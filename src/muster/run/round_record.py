@@ -83,7 +83,7 @@ def compute_traffic(
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
     down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
     member = roster.importance > 0
-    up = np.where(member, *(reply_size(method, offer.model, whose) for whose in (True, False)))
+    up = np.where(member, *(reply_size(method, offer, whose) for whose in (True, False)))
     up = np.where(alone, 0, up) + SCALAR * (method.reports + method.claims)  # F_k(w), a claim
     polled = SCALAR * cache.polled[asked]  # F_k(w), before the invitation
     if answers.missing is not None:  # models that were fetched after their sketches
@@ -99,9 +99,11 @@ def compute_traffic(
     )
 
 
-def reply_size(method: Method, model: Params, member: bool) -> int:
+def reply_size(method: Method, offer: Offer, member: bool) -> int:
     """Return the bytes of the arrays in a reply of a client of the objective, or of a helper."""
-    own, extra = method.reply_shapes({n: tuple(t.shape) for n, t in model.items()}, member)
+    model = offer.model
+    shapes = {n: tuple(t.shape) for n, t in model.items()}
+    own, extra = method.reply_shapes(shapes, member, offer.trainable)
     numbers = sum(math.prod(shape) for table in (own, *extra.values()) for shape in table.values())
     return numbers * next(iter(model.values())).element_size()
 

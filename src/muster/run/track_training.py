@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base import rng
+from ..base import params, rng
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..base.params import Params, State, expand
@@ -23,7 +23,7 @@ from ..methods import Method
 from ..parts.solvers import Work
 from ..parts.tracks import GAIN, VALIDATION, cut, cut_offer, mix, pool_folds
 from ..protocol import Offer, Roster
-from .folds import join, pick, train_with_spread
+from .folds import join, pick, report_spread, train_with_spread
 from .job import Job
 
 if TYPE_CHECKING:
@@ -86,19 +86,20 @@ def train_tracks(
     member = roster.importance > 0
     folds = FoldRows(rows, roster, offer.seed, tracks.folds)
     works: list[Work] = []
-    taken, claim = np.zeros(len(roster), np.int64), np.zeros(len(roster))
+    taken = np.zeros(len(roster), np.int64)
+    spread = np.zeros((len(roster), len(params.group_by_layer(offer.trainable))))
     for track in range(tracks.count):
         helped = tracks.helped.start <= track < tracks.helped.stop
         group = tracks.helped if helped else tracks.unhelped
         who = np.ones(len(roster), np.bool_) if helped else member & (track >= group.start)
         own = {part: cut(table, track, 1) for part, table in state.items()}
         lists = folds.without(track - group.start if who.any() else 0)
-        spread = job.method.folds if helped else 0
+        halves = job.method.folds if helped else 0
         work, more, spreads = train_some(
-            engine, lists, job, cut_offer(offer, track), roster, own, steps, who, spread
+            engine, lists, job, cut_offer(offer, track), roster, own, steps, who, halves
         )
         works.append(work)
-        taken, claim = taken + more, claim + spreads
+        taken, spread = taken + more, spread + spreads
     work = stack_tracks(works)
     extra = dict(work.extra)
     if job.method.validates:
@@ -106,7 +107,8 @@ def train_tracks(
         taken = taken + more
     if job.method.deploy is not None:
         extra[GAIN] = {"loss": measure_gain(engine, folds, job.method, offer, roster)}
-    return replace(work, extra=extra), taken, claim
+    work, claim = report_spread(replace(work, extra=extra), spread)
+    return work, taken, claim
 
 
 def train_some(
@@ -124,7 +126,7 @@ def train_some(
     spread; the others stay at the offer's model."""
     some, at, n = roster.pick(who), np.flatnonzero(who), len(roster)
     parts: list[tuple[Bool, Work, Int64]] = []
-    spread = np.zeros(n)
+    spread = np.zeros((n, len(params.group_by_layer(offer.trainable))))
     if not who.all():
         rest = int((~who).sum())
         extra = {part: expand(offer.model, rest) for part in job.method.solver.sends}

@@ -252,13 +252,27 @@ def averages_rows(task: Task) -> bool:
     return bool(getattr(task, "averages_rows", True))
 
 
+def is_cross_entropy(task: Task) -> bool:
+    """Return True if a row's loss is exactly -log softmax(z)_y, and rows are averaged."""
+    return bool(task.cross_entropy) and _states(task, "cross_entropy")
+
+
 def has_slope(task: Task) -> bool:
-    """Return True if a task knows the derivative of a row's loss in closed form (`slope`): of its
-    own loss, not of one that a subclass has replaced."""
-    if not getattr(task, "has_slope", False):
+    """Return True if a task knows the derivative of a row's loss in closed form (`slope`), and
+    rows are averaged."""
+    return bool(getattr(task, "has_slope", False)) and _states(task, "slope")
+
+
+def _states(task: Task, fact: str) -> bool:
+    """True if a fact about the loss is of the task's own loss, not of one that a subclass or the
+    object itself has replaced."""
+    if not averages_rows(task):
         return False
-    owner = next(c for c in type(task).__mro__ if {"loss", "slope"} & vars(c).keys())
-    return "slope" in vars(owner)
+    for where in (task, *type(task).__mro__):
+        stated = vars(where).keys() if hasattr(where, "__dict__") else ()
+        if fact in stated or "loss" in stated:
+            return fact in stated
+    return True  # the task passes its attributes on
 
 
 def least_loss(task: Task) -> float:

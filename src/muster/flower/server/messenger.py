@@ -202,6 +202,6 @@ class Messenger:
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         if kind == FETCH:
             return ExpectedReply(*common, shapes, {}, 0, figures)
-        models, extra = self.job.method.reply_shapes(shapes, role.importance > 0)
+        models, extra = self.job.method.reply_shapes(shapes, role.importance > 0, offer.trainable)
         models = {} if self.job.method.serves == "own" else models
         return ExpectedReply(*common, models, extra, steps, figures)
