@@ -14,9 +14,11 @@ import pytest
 import muster
 import muster.cli.data_check
 from messy_files import write_messy_folder
+from muster.base.errors import format_row_points
 from muster.cli.main import main
 from muster.config.network import Network
 from muster.data.files.column_check import check_column, far_values
+from muster.federation.data_warnings import find_data_warnings
 from muster.flower.client.node_data import check_own_data, read_own_data
 from own_files import put
 
@@ -272,7 +274,8 @@ def test_notes_on_levels_and_on_patients_with_several_rows(here):
           b=clean(1, color=np.where(color == "red", "blue", "green"), patient=visits))  # fmt: skip
     found = muster.data.check("h")
     assert kinds(found) == {("", "patient", "id")}
-    assert "column 'color': only b has 'blue'" in found.notes
+    note = "column 'color': only b has 'blue', and lacks 'red', which all others have"
+    assert note in found.notes
     assert any(
         note.startswith("a: 30 values of 'patient' have several rows") for note in found.notes
     )
@@ -559,3 +562,88 @@ def test_classes_are_the_words_of_one_client_and_yes_is_the_second(here):
         rows = {"a": labelled(0, *one), "b": labelled(3, *other), "c": labelled(0, "1", "0")}
         write(one[0], **rows)
         assert tomllib.loads(muster.data.check(one[0]).manifest)["classes"] == classes
+
+
+def diagnosed(seed, *labels, **more):
+    """Rows in which labels take turns."""
+    return clean(seed, **more).with_columns(outcome=pl.Series(np.resize(labels, 60)))
+
+
+@pytest.mark.parametrize("odd", ["bening", "benigne", "Benign tumour"])
+def test_a_client_that_spells_a_class_its_own_way(here, odd, capsys):
+    usual = ("benign", "malignant")
+    write("h", east=diagnosed(0, *usual), north=diagnosed(1, *usual),
+          south=diagnosed(2, odd, "malignant"))  # fmt: skip
+    (problem,) = muster.data.check("h").problems
+    assert (problem.client, problem.column, problem.kind) == ("south", "outcome", "spelling")
+    assert f"'{odd}' (30 rows of south) may be 'benign'" in problem.text
+    assert "[recode.outcome]" in problem.suggestion
+    # The manifest that was written settles nothing, and is right once its comment is taken in.
+    assert main(["data", "check", "h"]) == 1
+    text = Path("h/manifest.toml").read_text()
+    assert "classes" not in tomllib.loads(text)
+    assert main(["data", "check", "h"]) == 1
+    capsys.readouterr()
+    head, _, rest = text.partition("# [recode.outcome]")
+    Path("h/manifest.toml").write_text(head + "[recode.outcome]" + rest.replace("# ", ""))
+    assert muster.data.check("h").problems == ()
+    assert muster.Federation.from_folder("h").labels == usual
+
+
+def test_a_class_that_is_replaced_with_itself_is_meant(here):
+    usual = ("benign", "malignant")
+    write("h", a=diagnosed(0, *usual), b=diagnosed(1, *usual), c=diagnosed(2, "bening", *usual[1:]))
+    put("h", manifest="label = 'outcome'\nscale = 'pooled'\n[recode.outcome]\nbening = 'bening'\n")
+    assert muster.data.check("h").problems == ()
+    fed = muster.Federation.from_folder("h")
+    assert find_data_warnings(fed) == []
+    # Names that are far apart are a note: some classes are at one client only.
+    write("n", a=diagnosed(0, *usual), b=diagnosed(1, *usual), c=diagnosed(2, "cyst", "malignant"))
+    found = muster.data.check("n")
+    assert found.problems == ()
+    note = "column 'outcome': only c has 'cyst', and lacks 'benign', which all others have"
+    assert note in found.notes
+
+
+def test_a_category_that_one_client_spells_its_own_way(here):
+    ward = np.resize(["cardiology", "surgery"], 60)
+    own = np.resize(["kardiology", "surgery"], 60)
+    write("h", a=clean(0, ward=ward), b=clean(1, ward=ward), c=clean(2, ward=own))
+    (problem,) = muster.data.check("h").problems
+    assert (problem.client, problem.column, problem.kind) == ("c", "ward", "spelling")
+    assert '# kardiology = "cardiology"\n' in muster.data.check("h").manifest
+
+
+def test_rare_names_two_characters_away_are_for_the_owner_to_decide(here):
+    labels = ["begnin"] * 3 + ["benign", "malignant"] * 28 + ["benign"]
+    several = {f"site{i}": diagnosed(i, "benign", "malignant") for i in range(1, 4)}
+    for others, said in (
+        (1, "class 'begnin' has 3 rows: too few to learn from"),
+        (3, "'begnin' (3 rows) may be a typo of 'benign'"),
+    ):
+        more = dict(list(several.items())[:others])
+        write(f"h{others}", site0=clean(0).with_columns(outcome=pl.Series(labels)), **more)
+        found = muster.data.check(f"h{others}")
+        (problem,) = found.problems
+        assert problem.text.startswith(said)
+        assert problem.suggestion.endswith("renames it: 'begnin' = 'benign'")
+        assert '# begnin = "benign"\n' in found.manifest
+        assert not {"recode", "classes"} & set(tomllib.loads(found.manifest))
+
+
+def test_a_range_is_suggested_where_a_value_may_be_a_mistake(here):
+    draw = np.random.default_rng(0)
+    ages = draw.uniform(21, 88, 60).round()
+    write("h", a=clean(0).with_columns(age=pl.Series([99999.0, *ages[1:]])),
+          b=clean(1).with_columns(age=pl.Series(ages)))  # fmt: skip
+    text = muster.data.check("h").manifest
+    assert text.endswith("# [range]\n# age = [20, 90]\n")
+    assert "range" not in tomllib.loads(text)
+    put("h", manifest="[range]\ndose = [-10, 10]\n")
+    text = muster.data.check("h").manifest
+    assert "# [range]" not in text
+    assert tomllib.loads(text.replace("# age", "age"))["range"]["age"] == [20, 90]
+
+
+def test_points_of_one_row_are_not_rounded_to_even():
+    assert [format_row_points(n) for n in (8, 40, 80, 12, 3)] == ["12.5", "2.5", "1.25", "8", "33"]

@@ -12,8 +12,9 @@ import numpy as np
 from ...base.errors import MusterError, plural
 from ...base.lazy import pl
 from ...federation.data_warnings import may_be_accidental
+from ...federation.spellings import fold
 from .assembly import natural_key
-from .codings import fold, is_id, is_number
+from .codings import is_id, is_number
 from .column_check import DataProblem
 from .dialect import COMMA, PLAIN, POINT, Dialect, detect_dialect
 from .folder_files import CLIENT, data_files
