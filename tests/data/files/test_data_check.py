@@ -647,3 +647,102 @@ def test_a_range_is_suggested_where_a_value_may_be_a_mistake(here):
 
 def test_points_of_one_row_are_not_rounded_to_even():
     assert [format_row_points(n) for n in (8, 40, 80, 12, 3)] == ["12.5", "2.5", "1.25", "8", "33"]
+
+
+def lines_of(path):
+    return Path(path).read_text().splitlines()
+
+
+def put_lines(path, lines):
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def test_a_comma_at_the_end_of_the_lines(here):
+    write("h", a=clean(0), b=clean(1), c=clean(2))
+    lines = lines_of("h/c.csv")
+    put_lines("h/c.csv", [f"{line}," for line in lines])
+    (problem,) = muster.data.check("h").problems
+    said = "only c has a column without a name (a comma at the end of the lines?); left out"
+    assert said in str(problem)
+    with pytest.raises(muster.MusterError, match=r"a column without a name is not in h/a\.csv"):
+        muster.Federation.from_folder("h", label="outcome")
+    put_lines("h/c.csv", [f"{line},," for line in lines])
+    (problem,) = muster.data.check("h").problems
+    assert "two columns have no name (commas at the end of the lines?)" in problem.text
+
+
+@pytest.mark.parametrize(
+    "start", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"PK\x03\x04", b"\xff\xd8\xff\xe0"]
+)
+def test_what_is_no_text_is_left_out(here, start):
+    write("h", a=clean(0), b=clean(1))
+    Path("h/c.csv").write_bytes(start + np.random.default_rng(0).bytes(5000))
+    found = muster.data.check("h")
+    assert kinds(found) == {("c", "", "file")}
+    assert found.problems[0].text == "h/c.csv: not a text file; give a table, saved as CSV in UTF-8"
+    with pytest.raises(muster.MusterError, match=r"c\.csv: not a text file"):
+        muster.Federation.from_folder("h", label="outcome")
+    lines = lines_of("h/a.csv")  # with a stray code it is text all the same
+    put_lines(
+        "h/c.csv",
+        [f"{lines[0]},note", f"{lines[1]},fine\x02", *(f"{line},fine" for line in lines[2:])],
+    )
+    assert ("c", "", "file") not in kinds(muster.data.check("h"))
+
+
+def test_blanks_around_the_names_of_columns(here):
+    write("h", a=clean(0), b=clean(1))
+    lines = lines_of("h/b.csv")
+    put_lines("h/b.csv", ["age, dose , outcome", *lines[1:]])
+    assert muster.data.check("h").problems == ()
+    fed = muster.Federation.from_folder("h", label="outcome", scale="pooled")
+    assert fed.columns == ("age", "dose")
+    write("g", a=clean(0), b=clean(1))
+    same = muster.Federation.from_folder("g", label="outcome", scale="pooled")
+    assert (fed.train.x == same.train.x).all()
+
+
+def test_rows_without_a_label_are_one_problem(here):
+    write("h", a=clean(0), b=clean(1))
+    lines = lines_of("h/b.csv")
+    lines[17] = lines[17].rpartition(",")[0] + ","
+    put_lines("h/b.csv", lines)
+    (problem,) = muster.data.check("h").problems
+    assert problem.text == "1 row without a label (row 17)"
+    lines[20] = lines[20].rpartition(",")[0] + ","
+    put_lines("h/b.csv", lines)
+    (problem,) = muster.data.check("h").problems
+    assert problem.text == "2 rows without a label (the first is row 17)"
+
+
+def test_a_label_column_by_another_name(here):
+    write("h", a=clean(0), b=clean(1))
+    with pytest.raises(muster.MusterError, match="no label column 'label'") as error:
+        muster.Federation.from_folder("h")
+    assert "did you mean" not in str(error.value)
+    assert "known: age, dose, outcome (`muster data check` finds it" in str(error.value)
+    with pytest.raises(muster.MusterError, match="did you mean 'outcome'"):
+        muster.Federation.from_folder("h", label="outcom")
+    with pytest.raises(muster.MusterError, match="known: outcome "):
+        muster.Federation.from_folder("h", label="ages", features=["age", "dose"])
+
+
+def test_numbers_as_labels_and_one_class_name_what_the_command_line_takes(here, capsys):
+    draw = np.random.default_rng(1)
+    for name in ("n", "o"):
+        frames = [clean(i).rename({"outcome": "label"}) for i in range(2)]
+        label = [pl.Series("label", draw.normal(size=60)), pl.lit("ill").alias("label")][
+            name == "o"
+        ]
+        write(name, a=frames[0].with_columns(label), b=frames[1].with_columns(label))
+    found = muster.data.check("n")
+    said = "the label 'label' is a number to predict: run with --task regression"
+    assert said in found.decisions
+    assert main(["data", "check", "n"]) == 0
+    assert main(["run", "--data", "n", "--rounds", "1"]) == 2
+    assert "--task regression" in capsys.readouterr().err
+    (problem,) = muster.data.check("o").problems
+    assert problem.text == "one class ('ill')"
+    with pytest.raises(muster.MusterError, match="every label is 'ill'") as error:
+        muster.Federation.from_folder("o", scale="pooled")
+    assert 'targets = "numbers"' in str(error.value)

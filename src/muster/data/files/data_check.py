@@ -214,11 +214,15 @@ class FolderReader:
 
     def finds_more(self, more: list[DataProblem]) -> bool:
         """Return True if reading stops at what is no problem yet: at another file than those, and
-        not for the lack of labels."""
+        not at the labels that are lacking, in all or in some rows, or are of one class."""
         known = {p.text.partition(": ")[0] for p in self.problems if p.kind == "file"}
-        lost = any(p.kind == "label" and not p.client for p in self.problems)
+        labels = [p for p in self.problems if p.kind == "label"]
+        said = {"no label column", "one class"} if any(not p.client for p in labels) else set()
+        gaps = {f"column '{p.column}'" for p in labels if p.client}
         return not any(
-            p.text.partition(": ")[0] in known or (lost and "no label column" in p.text)
+            p.text.partition(": ")[0] in known
+            or any(words in p.text for words in said)
+            or ("is missing" in p.text and any(column in p.text for column in gaps))
             for p in more
             if p.kind == "reading"
         )
@@ -240,7 +244,10 @@ class FolderReader:
             have = [client for client, table in self.tables.items() if name in table.columns]
             others = (c for client, t in self.tables.items() if client not in have for c in t)
             near = next((c.name for c in others if fold(c.name) == fold(name)), None)
-            text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} it"
+            what = "it" if name else "a column without a name"
+            if not name and all(self.tables[client][name].is_null().all() for client in have):
+                what += " (a comma at the end of the lines?)"
+            text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} {what}"
             lost = name in self.labels and not set(self.labels) & set(common)
             hint = "the label: every client needs it" if lost else "left out of features"
             hint += f" (is it '{near}' there?)" if near else ""
@@ -419,13 +426,15 @@ class FolderReader:
         lacks = {client: table[name].null_count() for client, table in self.tables.items()}
         for client, n in lacks.items():
             if n:
-                self.report(
-                    client, name, "label", f"{plural(n, 'row')} without a label", "drop them"
-                )
+                row = int(self.tables[client][name].is_null().arg_max() or 0) + 1
+                which, them = ("the first is ", "them") if n > 1 else ("", "it")
+                text = f"{plural(n, 'row')} without a label ({which}row {row})"
+                self.report(client, name, "label", text, f"drop {them}, or fill {them} in")
         every = pl.concat(list(self.values(name).values())).drop_nulls()
         if self.has_numbers(every):
             if not self.options.numbers:
-                self.draft.decide("targets", "numbers", f"'{name}' holds numbers to predict")
+                reason = f"the label '{name}' is a number to predict: run with --task regression"
+                self.draft.decide("targets", "numbers", reason)
             return
         known = {
             *map(str, self.options.classes or ()),
@@ -456,7 +465,7 @@ class FolderReader:
             self.problems += check_shift(name, self.values(name))
         whole = bool((as_numbers(every) % 1 == 0).all())
         # Classes that may be one are not listed: who lists them says that they are not.
-        decided = found.kind == "category" and not misspelled
+        decided = found.kind == "category" and not misspelled and len(counts) > 1
         if self.options.classes is None and not whole and decided:
             classes = sorted(counts, key=lambda level: (says_yes(level), fold(level)))
             self.draft.decide("classes", classes, f"classes: {', '.join(classes)}")
