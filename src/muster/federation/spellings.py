@@ -7,12 +7,14 @@ it is up to the caller.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 
 SHORTEST = 4  # characters of a name from which one wrong character is a mistake
 LONG = 6  # characters from which two are
 BEGINNING = 3  # characters of a name that another one may begin with
+MOST = 1000  # names up to which each is compared with each
 MANY = 20  # names up to which a third client need not have one of two that may be one
 
 # Beginnings that turn a name into its opposite: whoever writes one means it.
@@ -97,7 +99,7 @@ def are_near(one: str, other: str) -> bool:
 
 def strip_common_words(a: str, b: str) -> tuple[str, str]:
     """Return two texts without the words at their beginning and end that are the same."""
-    one, other = a.split(), b.split()
+    one, other = (re.split(r"[\s_/-]+", text) for text in (a, b))
     while one and other and one[0] == other[0]:
         one, other = one[1:], other[1:]
     while one and other and one[-1] == other[-1]:
@@ -130,6 +132,8 @@ def find_own_spellings(
     for client, names in sets.items():
         for name in names:
             holders.setdefault(name, set()).add(client)
+    if len(holders) > MOST:
+        return {}
     everyone = {client for client, names in sets.items() if names}
     rows = counts or {}
     frequent = sorted(holders, key=lambda name: (-len(holders[name]), -rows.get(name, 0), name))

@@ -205,8 +205,8 @@ def test_names_that_may_be_one():
         assert are_near(name, "benign")
     for one, other in [
         ("benign", "malignant"), ("male", "female"), ("grade 2", "grade 3"), ("m", "male"),
-        ("type a", "type b"), ("type i", "type ii"), ("normal", "abnormal"),
-        ("hypertension", "hypotension"),
+        ("type a", "type b"), ("type i", "type ii"), ("stage_i", "stage_ii"),
+        ("normal", "abnormal"), ("hypertension", "hypotension"),
     ]:  # fmt: skip
         assert not are_near(one, other)
     usual = {"benign", "malignant"}
