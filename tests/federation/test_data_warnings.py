@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 import muster
-from muster.federation.data_warnings import find_data_warnings
+from muster.federation.data_warnings import find_data_warnings, find_dominant_values
 
 SOFTMAX = muster.models.Softmax()
 
@@ -78,3 +78,49 @@ def test_a_rare_class_is_held_out_too(tmp_path):
 @pytest.mark.parametrize("fed", [muster.data.digits(), muster.data.synth(1, 1)], ids=repr)
 def test_sound_data_raises_no_doubt(fed):
     assert find_data_warnings(fed) == []
+
+
+def outlying(tmp_path, *ages, rows=60, name="h", **settings):
+    """Two clients; the first rows of the second have these ages."""
+    draw = np.random.default_rng(0)
+    folder = tmp_path / name
+    folder.mkdir()
+    for client in ("north", "south"):
+        age, dose = draw.normal(50, 10, rows).round(1), draw.lognormal(0, 1, rows).round(3)
+        age[: len(ages)] = ages if client == "south" else age[: len(ages)]
+        frame = pl.DataFrame({"age": age, "dose": dose, "rare": np.arange(rows) % 50 == 3})
+        frame = frame.with_columns(pl.col("rare").cast(int), label=pl.Series(age > 50).cast(int))
+        frame.write_csv(folder / f"{client}.csv")
+    return muster.Federation.from_folder(folder, test_fraction=0, **settings)
+
+
+def test_a_value_that_decides_the_scale(tmp_path):
+    """Whoever is scaled by it hardly differs from the others any more."""
+    fed = outlying(tmp_path, 99999, scale="pooled")
+    (sentence,) = find_data_warnings(fed)
+    assert sentence.startswith("column 'age' has a value so far from all others")
+    assert "99999 at client south;" in sentence
+    assert "[range] in the manifest" in sentence
+    assert sentence in muster.simulate(fed, muster.methods.fedavg(), SOFTMAX, 1).warnings
+    assert find_data_warnings(fed, values=False) == []
+    several = outlying(tmp_path, 9999, 9998, name="s", categories=["rare"], scale="pooled")
+    assert "9999 at client south (and 1 value more)" in find_data_warnings(several)[0]
+    arrays = outlying(tmp_path, 52, name="a", scale="pooled")
+    assert find_data_warnings(arrays) == []
+    # By a scale that others decide, everyone but the client itself is as before.
+    (tmp_path / "h" / "manifest.toml").write_text("[clients.north]\npriority = true\n")
+    with pytest.warns(muster.MusterWarning, match="features need scaling"):
+        apart = muster.Federation.from_folder(tmp_path / "h", scale="priority")
+    assert find_dominant_values(apart) == []
+
+
+def test_a_class_that_one_client_spells_its_own_way(tmp_path):
+    draw = np.random.default_rng(0)
+    for client, name in (("a", "benign"), ("b", "benign"), ("c", "bening")):
+        frame = pl.DataFrame({"x": draw.normal(size=40), "label": [name, "malignant"] * 20})
+        frame.write_csv(tmp_path / f"{client}.csv")
+    fed = muster.Federation.from_folder(tmp_path, classes=["benign", "bening", "malignant"])
+    run = muster.simulate(fed, muster.methods.fedavg(), SOFTMAX, 1)
+    (sentence,) = (w for w in run.warnings if "class 'bening'" in w)
+    assert "is at c alone, without 'benign', which it may be" in sentence
+    assert "[recode.label] in the manifest" in sentence

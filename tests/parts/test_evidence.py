@@ -17,13 +17,14 @@ from muster.parts.evidence import (
     EVIDENCE,
     LEAST_NOISE,
     MOST_CLIENTS,
+    CrossFit,
     FedDA,
     Stein,
     minimise,
     products,
     scale_layers,
 )
-from muster.parts.tracks import SPREAD
+from muster.parts.tracks import SPREAD, VALIDATION
 from softmax_clients import replies
 
 
@@ -341,3 +342,35 @@ def test_the_spread_of_halves_is_the_variance_of_their_mean():
     v = ((halves[:, 0] - halves[:, 1]) ** 2).sum(1) / 4
     true = (halves.mean(1) ** 2).sum(1)
     assert v.mean() == pytest.approx(true.mean(), rel=0.02)
+
+
+def test_cross_fitted_layers_are_measured_in_units_of_their_own_gap():
+    """The sums of a round are those of vectors divided by each layer's |D_V - D_P|."""
+    draw, folds, n = np.random.default_rng(4), 3, 4
+    sizes = {"0.weight": (2, 3), "0.bias": (2,), "2.weight": (5,)}
+    models = {k: draw.normal(size=(n, folds + 1, *s)) * (1 + 9 * ("2" in k)) for k, s in
+              sizes.items()}  # fmt: skip
+    held_out = {k: draw.normal(size=(n, folds, *s)) for k, s in sizes.items()}
+    given = replies(np.zeros((n, 1)), [True, True, False, False], np.zeros(n))
+    given = replace(
+        given,
+        models={k: torch.from_numpy(t) for k, t in models.items()},
+        extra={VALIDATION: {k: torch.from_numpy(t) for k, t in held_out.items()}},
+        trainable=tuple(sizes),
+    )
+    rule = CrossFit(folds=folds)
+    sums = rule.learn(given, np.ones(n), rule.memory(n))[EVIDENCE]
+    parts = []
+    for names in group_by_layer(sizes).values():
+        x, z = (np.concatenate([t[k].reshape(n, t[k].shape[1], -1) for k in names], 2)
+                for t in (models, held_out))  # fmt: skip
+        own = x[:2, 1:].mean(0)
+        parts.append((x[2:, 1:] - own, z[:2].mean(0) - own))
+    lengths = np.array([(gap**2).sum() for _, gap in parts])
+    units = np.sqrt(lengths.mean() / lengths)
+    away = np.concatenate([u * d for u, (d, _) in zip(units, parts, strict=True)], 2)
+    gap = np.concatenate([u * t for u, (_, t) in zip(units, parts, strict=True)], 1)
+    gram = np.einsum("ifp,jfp->fij", away, away)
+    np.testing.assert_allclose(sums["gram"][:, 2:, 2:], gram, rtol=1e-12)
+    np.testing.assert_allclose(sums["gain"][:, 2:], np.einsum("ifp,fp->fi", away, gap), rtol=1e-9)
+    assert float(sums["round_target"]) == pytest.approx(lengths.sum())

@@ -114,6 +114,7 @@ def test_fewer_errors_are_a_gain():
 
 def test_rows_are_counted():
     assert describe_rows(12, "accuracy") == "12 test rows: one is 8 points"
+    assert describe_rows(8, "accuracy") == "8 test rows: one is 12.5 points"
     assert describe_rows(1, "accuracy") == "1 test row: one is 100 points"
-    assert describe_rows(400, "accuracy") == "400 test rows: one is 0.2 points"
+    assert describe_rows(400, "accuracy") == "400 test rows: one is 0.25 points"
     assert describe_rows(12, "auc") == "12 test rows"

@@ -74,6 +74,19 @@ def test_advice_as_json_and_in_sentences(small_and_large):
     assert repr(small_and_large).startswith("Advice(federation: 1 join, 1 help")
 
 
+def test_advice_says_what_in_the_data_may_change_it(tmp_path):
+    draw = np.random.default_rng(0)
+    for client, name in (("a", "benign"), ("b", "benign"), ("c", "bening")):
+        x = draw.normal(size=40)
+        x[:2] = 9999 if client == "a" else x[:2]
+        frame = pl.DataFrame({"x": x, "label": [name, "malignant"] * 20})
+        frame.write_csv(tmp_path / f"{client}.csv")
+    fed = muster.Federation.from_folder(tmp_path, scale="pooled")
+    remarks = muster.advise(fed, rounds=1, seeds=3, pairs=0).table["remarks"]
+    assert any("class 'bening' is at c alone, without 'benign'" in r for r in remarks)
+    assert any("decides the scale: 9999 at client a" in r for r in remarks)
+
+
 def plan_for(fed, rounds=3):
     job = muster.Job(
         muster.methods.fedavg(), muster.models.Linear(), WORK, rounds, task=TASK

@@ -81,6 +81,19 @@ def plural(n: int, what: str) -> str:
     return f"{n} {what}{'es' if what.endswith('s') else 's'}"
 
 
+def format_row_points(rows: int) -> str:
+    """Return what one of so many test rows is in points of accuracy: whole ones from 2 on, halves
+    as they are.
+
+    >>> [format_row_points(n) for n in (8, 12, 40, 80, 300, 13333)]
+    ['12.5', '8', '2.5', '1.25', '0.3', '0.008']
+    """
+    points = 100 / rows
+    digits = 0 if points >= 2 else 1 if points >= 0.1 else 3
+    halfway = points * 10**digits % 1 == 0.5
+    return f"{points:.{digits + halfway}f}"
+
+
 def list_names(known: Iterable[str]) -> str:
     """Return the list of known names for the end of an error, each once.
 

@@ -30,7 +30,7 @@ from ..tasks.compatibility import refuse_mixing, refuse_targets
 from ..tasks.task import Scoring, StandardTask, Task, averages_rows, is_cross_entropy
 from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute, Key, Room, Tables, ThreadPool, fork_rng
-from .modules import examples, writes_rows
+from .modules import LayerSizes, examples, measure_layers, writes_rows
 from .ranks import digest, join_ranks
 from .row_release import RowRelease, expect_rows
 from .row_results import CHUNK, RowSelection, Split
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 TRIED = 6  # rows on which a task is tried before anything trains
 
 
-def count_chunk(width: int) -> int:
-    """Return the number of rows, of this many numbers, that a model is measured on together."""
-    return int(np.clip(CHUNK // width, 64, 8192))
+def count_chunk(width: int, layers: LayerSizes) -> int:
+    """Return the number of rows, of this many numbers, that a model is measured on together: the
+    largest of its layers stays in cache."""
+    return int(np.clip(CHUNK // max(1, width, layers.largest), 64, 8192))
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,10 @@ class Engine:
         self.y = {"train": self._targets(fed.train.y)}
         if fed.test is not None:
             self.x["test"], self.y["test"] = fed.test.x.to(self.device), self._targets(fed.test.y)
-        self.chunk = count_chunk(max(1, int(np.prod(fed.train.x.shape[1:]))))
+        few = examples(fed, self.dtype).to(self.device)
+        self.chunk = count_chunk(fed.train.x[:1].numel(), measure_layers(self.main.module, few))
         self._try_task()
-        self.writes = writes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
+        self.writes = writes_rows(self.main.module, few)
 
     def _targets(self, y: Tensor) -> Tensor:
         """Return targets as the task takes them: whole numbers as they are, others in the run's

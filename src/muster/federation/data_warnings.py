@@ -18,7 +18,9 @@ from ..base.arrays import Float64, Int64
 from ..base.errors import plural
 from ..base.lazy import torch
 from .federation import Federation
+from .inputs import plausible_range
 from .row_hashes import get_hashes
+from .spellings import find_own_spellings
 
 LARGE = 10.0  # a feature's size from which ordinary learning rates diverge
 LOOK_AT = 1000  # rows, evenly spread, that sizes are measured on
@@ -26,15 +28,21 @@ TOGETHER = 50  # rows of them in memory at once, as float64
 MANY = 20  # classes from which labels may really be numbers
 MATTERS = 0.01  # share of test rows from which copies of training rows change what a score says
 CHANCE = 0.05  # expected copies of a row up to which copies are no accident
+SOME = 0.05  # share of a column's values up to which they may be mistakes that decide its scale
+GAP = 3.0  # times as far from the median as all others
+SHRUNK = 3.0  # times by which the others' deviation is smaller than it should be
 HAVE = 5  # training rows of a class from which its absence among test rows is worth a warning
 
 
-def find_data_warnings(fed: Federation) -> list[str]:
-    """Return the warnings about a federation's data, one sentence each."""
+def find_data_warnings(fed: Federation, values: bool = True) -> list[str]:
+    """Return the warnings about a federation's data, one sentence each; without `values`, none that
+    quotes a client's own."""
     found = [_large_features(fed), _copied_rows(fed)]
+    found += find_dominant_values(fed) if values else []
     if fed.classes:
         counts = fed.label_counts().sum(0)
         found += [_numeric_labels(fed, counts), _missing_test_classes(fed, counts)]
+        found += find_own_classes(fed)
     return [sentence for sentence in found if sentence]
 
 
@@ -64,6 +72,98 @@ def _large_features(fed: Federation) -> str:
         f"{np.median(size):.2g}, and training works for sizes around 1; standardise them (a file "
         'of your own: scale = "pooled")'
     )
+
+
+def find_dominant_values(fed: Federation) -> list[str]:
+    """Return a warning for each scaled column whose scale a few training values decide.
+
+    The few are up to `SOME` of a column's values, at least `GAP` times as far from its median as
+    any other value. They decide its scale if the others' deviation is below 1 / `SHRUNK` after
+    scaling, where it should be about 1, and if they are outside the plausible range of the others
+    (`plausible_range`, by which `predict` flags new rows). The gap passes over skewed measurements
+    and rare events.
+    """
+    moments = fed.encoder or fed.scaler
+    if moments is None or not len(np.ravel(moments.std)):
+        return []
+    x = fed.train.x.flatten(1)
+    names, mean, std = _scaled_columns(fed, x.shape[1])
+    rows = fed.train.base(np.arange(int(fed.train.offsets[-1])))
+    few = max(1, int(SOME * len(rows)))
+    least = np.sqrt((1 - SHRUNK**-2) * len(rows) / few) / 2  # far values are beyond it, at least
+    sizes = x.abs().amax(0).numpy()
+    found = []
+    for j in np.flatnonzero(sizes > least).tolist():
+        if j not in names:
+            continue
+        values = x[:, j].double().numpy()[rows]
+        far = _far_rows(values, few)
+        if not len(far):
+            continue
+        k = int(np.searchsorted(fed.train.offsets, far[0], side="right")) - 1
+        column, others = names[j], len(far) - 1
+        raw = values[far[0]] * std[j] + mean[j]
+        found.append(
+            f"column {column} has a value so far from all others that it decides the scale: "
+            f"{raw:.6g} at client {fed.population.get_name(k)}"
+            + (f" (and {plural(others, 'value')} more)" if others else "")
+            + "; what tells the others apart hardly counts; mend the file, or have such rows named "
+            "by [range] in the manifest"
+        )
+    return found
+
+
+def _scaled_columns(fed: Federation, width: int) -> tuple[dict[int, str], Float64, Float64]:
+    """Return the names of the features that are scaled numbers, by their positions, and each
+    feature's mean and deviation."""
+    if fed.encoder is None:
+        assert fed.scaler is not None
+        known = fed.columns or ()
+        names = {j: f"'{known[j]}'" if known else f"number {j}" for j in range(width)}
+        return names, np.ravel(fed.scaler.mean), np.ravel(fed.scaler.std)
+    mean, std, at = np.zeros(width), np.ones(width), {}
+    for name, m, s in zip(fed.encoder.columns, fed.encoder.mean, fed.encoder.std, strict=True):
+        if name not in fed.encoder.levels:
+            j = fed.encoder.names.index(name)
+            at[j], mean[j], std[j] = f"'{name}'", m, s
+    return at, mean, std
+
+
+def _far_rows(values: Float64, few: int) -> Int64:
+    """Return the rows of values that decide the scale, see `find_dominant_values`; the farthest
+    first."""
+    off = np.abs(values - np.median(values))
+    top = np.argsort(-off, kind="stable")[: few + 1]
+    gaps = np.flatnonzero((off[top[:-1]] > GAP * off[top[1:]]) & (off[top[1:]] > 0))
+    if not len(gaps):
+        return top[:0]
+    far = top[: int(gaps[-1]) + 1]
+    rest = np.delete(values, far)
+    low, high = plausible_range(float(rest.mean()), float(rest.std()))
+    dominates = 0 < rest.std() < 1 / SHRUNK
+    return far if dominates and ((values[far] < low) | (values[far] > high)).all() else far[:0]
+
+
+def find_own_classes(fed: Federation) -> list[str]:
+    """Return a warning for each class of tables that may be some clients' own spelling of another
+    one (`find_own_spellings`); a class that is replaced with itself is meant."""
+    if fed.labels is None or not isinstance(fed.label_column, str) or fed.n < 2:
+        return []
+    there = fed.label_counts() > 0
+    labels = np.array(fed.labels)
+    own = {fed.population.get_name(k): {*labels[there[k]].tolist()} for k in range(fed.n)}
+    meant = {*fed.recode.get(fed.label_column, {}).values()}
+    found = []
+    for value, other in find_own_spellings(own).items():
+        if value in meant:
+            continue
+        have = ", ".join(who for who, classes in own.items() if value in classes)
+        found.append(
+            f"class '{value}' is at {have} alone, without '{other}', which it may be: if so, "
+            f"rename it by [recode.{fed.label_column}] in the manifest, and if not, replace it "
+            "there with itself"
+        )
+    return found
 
 
 def _copied_rows(fed: Federation) -> str:

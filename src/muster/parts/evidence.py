@@ -25,7 +25,7 @@ itself, and `FedFomo`, which weighs every reply by its loss on rows that are hel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -227,6 +227,20 @@ def compare_by_spread(
     return gram, gain
 
 
+def scale_targets(
+    tracks: Sequence[Params], targets: Sequence[Params], base: Float64, names: tuple[str, ...]
+) -> dict[str, float]:
+    """Return the scale of each parameter by which all layers have the same part of `|D_V - D_P|^2`
+    over the folds of a round."""
+    layers, nobody = group_by_layer(names), np.zeros(len(base), np.bool_)
+    lengths = [
+        sum(products(m, base, nobody, layer, t)[2] for m, t in zip(tracks, targets, strict=True))
+        for layer in layers.values()
+    ]
+    scales = scale_layers(np.array(lengths)).tolist()
+    return {n: h for layer, h in zip(layers.values(), scales, strict=True) for n in layer}
+
+
 def scale_layers(noise: Float64) -> Float64:
     """Return `h_l = v / (L v_l)`, by which all L layers have the same part of `v = sum_l v_l`.
 
@@ -363,7 +377,8 @@ class CrossFit:
     `c_f += <d^f, D_V^f - D_P^f>`; then the minimum of the risk by all folds' sums, shrunk towards
     one weight for all. The pull of one round, `|sum_j a_j d_j|`, is at most
     `|D_V - D_P|` (both in the mean square over folds), so that a helper cannot save up trust and
-    spend it at once.
+    spend it at once. Of a model of several layers, distances are sums over layers, each in units of
+    its own `|D_V - D_P|` over the folds of the round (`scale_targets`).
 
     Attributes:
         folds: F, of the rows of the objective's clients
@@ -406,10 +421,11 @@ class CrossFit:
         names = replies.trainable or tuple(replies.models)
         at = torch.from_numpy(replies.roster.clients[helpers])
         pairs = (at[:, None], at[None])
-        for f in range(self.folds):
-            models = cut(replies.models, f + 1, 1)
-            fold = cut(replies.extra[VALIDATION], f, 1)
-            gram, gain, length = products(models, base, helpers, names, fold)
+        tracks = [cut(replies.models, f + 1, 1) for f in range(self.folds)]
+        held_out = [cut(replies.extra[VALIDATION], f, 1) for f in range(self.folds)]
+        scale = scale_targets(tracks, held_out, base, names)
+        for f, (models, fold) in enumerate(zip(tracks, held_out, strict=True)):
+            gram, gain, length = products(models, base, helpers, names, fold, scale)
             sums["gram"][f][pairs] += torch.from_numpy(gram)
             sums["gain"][f, at] += torch.from_numpy(gain)
             sums["round_gram"][pairs] += torch.from_numpy(gram)

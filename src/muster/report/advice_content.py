@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..base.errors import plural, unknown_name
+from ..base.errors import format_row_points, plural, unknown_name
 from ..base.memory import format_bytes
 from ..results.run import Run
 from ..tasks.scores import get_score
@@ -162,7 +162,7 @@ class ClientContent:
             of = "points of accuracy" if "accuracy" in self.alone.scores else "% of its loss"
             parts.append(
                 f"It is tested on {plural(self.test_rows, 'row')} a seed: one is "
-                f"{100 / self.test_rows:.0f} {of}."
+                f"{format_row_points(self.test_rows)} {of}."
             )
         return " ".join(parts)
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from ..base.arrays import Float64, Int64
-from ..base.errors import plural
+from ..base.errors import format_row_points, plural
 from ..base.lazy import pl
 from ..federation import Variation
 from ..results.run import Run
@@ -130,8 +130,7 @@ def describe_rows(rows: int, score: str) -> str:
     count = plural(rows, "test row")
     if score != "accuracy" or rows < 1:
         return count
-    points = 100 / rows
-    return f"{count}: one is {f'{points:.0f}' if points >= 1 else f'{points:.1g}'} points"
+    return f"{count}: one is {format_row_points(rows)} points"
 
 
 def describe_work(runs: Iterable[Run]) -> list[str]:

@@ -166,7 +166,7 @@ def forecast_memory(
     else:
         busy = min(workers, need.asked)
         training = busy * (SLACK * (2 * size + batch * row) + (WORKER if busy > 1 else 0))
-    chunk = count_chunk(width)
+    chunk = count_chunk(width, layers)
     rows = sum(len(part.y) for part in data)
     threads = min(workers, -(-rows // chunk))
     largest = chunk * item * layers.largest

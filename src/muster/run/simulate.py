@@ -156,7 +156,7 @@ def run_job(
             "doubts": [
                 *job.find_warnings(fed.population.others),
                 *([] if account is None else account.find_warnings()),
-                *find_data_warnings(fed),
+                *find_data_warnings(fed, values=job.privacy is None),
                 *evaluate.find_clients_without_loss(fed, task),
             ],
         },

@@ -21,6 +21,7 @@ from ..base.rng import as_seeds
 from ..data.split.resplit import split_again
 from ..engines.compute import Compute
 from ..federation import Federation, Variation
+from ..federation.data_warnings import find_dominant_values, find_own_classes
 from ..local import Local
 from ..methods import Method, fedavg
 from ..models.specs import Linear, Spec
@@ -156,7 +157,9 @@ def advise(
                 on_seed(len(done), len(chosen))
     labels = first.labels or tuple(str(c) for c in range(first.classes))
     classes = labels if first.classes == 2 else ()
-    return conclude_runs([done[seed] for seed in chosen], rounds, classes)
+    advice = conclude_runs([done[seed] for seed in chosen], rounds, classes)
+    remarks = (*advice.remarks, *find_own_classes(first), *find_dominant_values(first))
+    return replace(advice, remarks=remarks)
 
 
 def choose_task(fed: Federation) -> Task:

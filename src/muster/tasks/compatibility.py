@@ -29,8 +29,8 @@ def match_task(fed: Federation, given: Any) -> tuple[Federation, Task]:
     if wants == "classes" and not fed.classes:
         raise MusterError(
             f"task {task_name(task)}: it takes classes (whole numbers from 0), and "
-            f"these targets are {fed.describe_targets()}; take muster.tasks.regression(), or "
-            "another task for numbers"
+            f"these targets are {fed.describe_targets()}; take a task for numbers: --task "
+            "regression (muster.tasks.regression()), or another"
         )
     if isinstance(task, StandardTask):
         refuse_targets(fed, task)

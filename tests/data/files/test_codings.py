@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 import muster
-from muster.data.files.codings import find_codings, find_spellings, find_typos, is_one_edit
+from muster.data.files.codings import find_codings, find_spellings, find_typos
+from muster.federation.spellings import are_near, find_own_spellings, is_within
 from own_files import put
 
 load = muster.Federation.from_folder
@@ -183,6 +184,8 @@ def test_values_are_compared_without_case_and_one_edit_is_a_typo():
     assert find_codings([{"f", "m", "female"}]) == {}
     assert find_typos({"grade 1": 90, "grade 2": 1}) == {}  # another grade
     assert find_typos({"north": 10, "noth": 8}) == {}  # not rare
+    assert find_typos({"benign": 60, "begnin": 3}, edits=2) == {"begnin": "benign"}
+    assert find_typos({"typical": 60, "atypical": 2, "type a": 60, "type b": 2}) == {}
     for a, b in [
         ("abcd", "abd"),
         ("abcd", "abdc"),
@@ -190,7 +193,30 @@ def test_values_are_compared_without_case_and_one_edit_is_a_typo():
         ("abcd", "xabcd"),
         ("abc", "abcd"),
     ]:
-        assert is_one_edit(a, b)
-        assert is_one_edit(b, a)
-    for a, b in [("abcd", "abcd"), ("abcd", "ab"), ("abcd", "badc"), ("abcd", "dbca")]:
-        assert not is_one_edit(a, b)
+        assert is_within(a, b, 1)
+        assert is_within(b, a, 1)
+    for a, b in [("abcd", "ab"), ("abcd", "badc"), ("abcd", "dbca")]:
+        assert not is_within(a, b, 1)
+
+
+def test_names_that_may_be_one():
+    for name in ("bening", "begnin", "benigne", "Benign tumour", "ben"):
+        assert are_near("benign", name)
+        assert are_near(name, "benign")
+    for one, other in [
+        ("benign", "malignant"), ("male", "female"), ("grade 2", "grade 3"), ("m", "male"),
+        ("type a", "type b"), ("type i", "type ii"), ("stage_i", "stage_ii"),
+        ("normal", "abnormal"), ("hypertension", "hypotension"),
+    ]:  # fmt: skip
+        assert not are_near(one, other)
+    usual = {"benign", "malignant"}
+    for odd in ("bening", "benigne", "Benign tumour"):
+        sites = {"a": usual, "b": usual, "c": {odd, "malignant"}}
+        assert find_own_spellings(sites) == {odd: "benign"}
+        assert find_own_spellings({**sites, "d": {"malignant"}}) == {odd: "benign"}
+        assert find_own_spellings({**sites, "d": {odd, "benign"}}) == {}
+    assert find_own_spellings({"a": usual, "b": {"lymphoma", "malignant"}}) == {}
+    two = {"a": {"bening"}, "b": {"benign"}}
+    assert find_own_spellings(two, {"benign": 3, "bening": 5}) == {"benign": "bening"}
+    towns = {who: {f"{who}berg {n}x" for n in range(20)} for who in ("lich", "list")}
+    assert find_own_spellings(towns) == {}

@@ -14,9 +14,11 @@ import pytest
 import muster
 import muster.cli.data_check
 from messy_files import write_messy_folder
+from muster.base.errors import format_row_points
 from muster.cli.main import main
 from muster.config.network import Network
 from muster.data.files.column_check import check_column, far_values
+from muster.federation.data_warnings import find_data_warnings
 from muster.flower.client.node_data import check_own_data, read_own_data
 from own_files import put
 
@@ -272,7 +274,8 @@ def test_notes_on_levels_and_on_patients_with_several_rows(here):
           b=clean(1, color=np.where(color == "red", "blue", "green"), patient=visits))  # fmt: skip
     found = muster.data.check("h")
     assert kinds(found) == {("", "patient", "id")}
-    assert "column 'color': only b has 'blue'" in found.notes
+    note = "column 'color': only b has 'blue', and lacks 'red', which all others have"
+    assert note in found.notes
     assert any(
         note.startswith("a: 30 values of 'patient' have several rows") for note in found.notes
     )
@@ -559,3 +562,187 @@ def test_classes_are_the_words_of_one_client_and_yes_is_the_second(here):
         rows = {"a": labelled(0, *one), "b": labelled(3, *other), "c": labelled(0, "1", "0")}
         write(one[0], **rows)
         assert tomllib.loads(muster.data.check(one[0]).manifest)["classes"] == classes
+
+
+def diagnosed(seed, *labels, **more):
+    """Rows in which labels take turns."""
+    return clean(seed, **more).with_columns(outcome=pl.Series(np.resize(labels, 60)))
+
+
+@pytest.mark.parametrize("odd", ["bening", "benigne", "Benign tumour"])
+def test_a_client_that_spells_a_class_its_own_way(here, odd, capsys):
+    usual = ("benign", "malignant")
+    write("h", east=diagnosed(0, *usual), north=diagnosed(1, *usual),
+          south=diagnosed(2, odd, "malignant"))  # fmt: skip
+    (problem,) = muster.data.check("h").problems
+    assert (problem.client, problem.column, problem.kind) == ("south", "outcome", "spelling")
+    assert f"'{odd}' (30 rows of south) may be 'benign'" in problem.text
+    assert "[recode.outcome]" in problem.suggestion
+    # The manifest that was written settles nothing, and is right once its comment is taken in.
+    assert main(["data", "check", "h"]) == 1
+    text = Path("h/manifest.toml").read_text()
+    assert "classes" not in tomllib.loads(text)
+    assert main(["data", "check", "h"]) == 1
+    capsys.readouterr()
+    head, _, rest = text.partition("# [recode.outcome]")
+    Path("h/manifest.toml").write_text(head + "[recode.outcome]" + rest.replace("# ", ""))
+    assert muster.data.check("h").problems == ()
+    assert muster.Federation.from_folder("h").labels == usual
+
+
+def test_a_class_that_is_replaced_with_itself_is_meant(here):
+    usual = ("benign", "malignant")
+    write("h", a=diagnosed(0, *usual), b=diagnosed(1, *usual), c=diagnosed(2, "bening", *usual[1:]))
+    put("h", manifest="label = 'outcome'\nscale = 'pooled'\n[recode.outcome]\nbening = 'bening'\n")
+    assert muster.data.check("h").problems == ()
+    fed = muster.Federation.from_folder("h")
+    assert find_data_warnings(fed) == []
+    # Names that are far apart are a note: some classes are at one client only.
+    write("n", a=diagnosed(0, *usual), b=diagnosed(1, *usual), c=diagnosed(2, "cyst", "malignant"))
+    found = muster.data.check("n")
+    assert found.problems == ()
+    note = "column 'outcome': only c has 'cyst', and lacks 'benign', which all others have"
+    assert note in found.notes
+
+
+def test_a_category_that_one_client_spells_its_own_way(here):
+    ward = np.resize(["cardiology", "surgery"], 60)
+    own = np.resize(["kardiology", "surgery"], 60)
+    write("h", a=clean(0, ward=ward), b=clean(1, ward=ward), c=clean(2, ward=own))
+    (problem,) = muster.data.check("h").problems
+    assert (problem.client, problem.column, problem.kind) == ("c", "ward", "spelling")
+    assert '# kardiology = "cardiology"\n' in muster.data.check("h").manifest
+
+
+def test_rare_names_two_characters_away_are_for_the_owner_to_decide(here):
+    labels = ["begnin"] * 3 + ["benign", "malignant"] * 28 + ["benign"]
+    several = {f"site{i}": diagnosed(i, "benign", "malignant") for i in range(1, 4)}
+    for others, said in (
+        (1, "class 'begnin' has 3 rows: too few to learn from"),
+        (3, "'begnin' (3 rows) may be a typo of 'benign'"),
+    ):
+        more = dict(list(several.items())[:others])
+        write(f"h{others}", site0=clean(0).with_columns(outcome=pl.Series(labels)), **more)
+        found = muster.data.check(f"h{others}")
+        (problem,) = found.problems
+        assert problem.text.startswith(said)
+        assert problem.suggestion.endswith("renames it: 'begnin' = 'benign'")
+        assert '# begnin = "benign"\n' in found.manifest
+        assert not {"recode", "classes"} & set(tomllib.loads(found.manifest))
+
+
+def test_a_range_is_suggested_where_a_value_may_be_a_mistake(here):
+    draw = np.random.default_rng(0)
+    ages = draw.uniform(21, 88, 60).round()
+    write("h", a=clean(0).with_columns(age=pl.Series([99999.0, *ages[1:]])),
+          b=clean(1).with_columns(age=pl.Series(ages)))  # fmt: skip
+    text = muster.data.check("h").manifest
+    assert text.endswith("# [range]\n# age = [20, 90]\n")
+    assert "range" not in tomllib.loads(text)
+    put("h", manifest="[range]\ndose = [-10, 10]\n")
+    text = muster.data.check("h").manifest
+    assert "# [range]" not in text
+    assert tomllib.loads(text.replace("# age", "age"))["range"]["age"] == [20, 90]
+
+
+def test_points_of_one_row_are_not_rounded_to_even():
+    assert [format_row_points(n) for n in (8, 40, 80, 12, 3)] == ["12.5", "2.5", "1.25", "8", "33"]
+
+
+def lines_of(path):
+    return Path(path).read_text().splitlines()
+
+
+def put_lines(path, lines):
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def test_a_comma_at_the_end_of_the_lines(here):
+    write("h", a=clean(0), b=clean(1), c=clean(2))
+    lines = lines_of("h/c.csv")
+    put_lines("h/c.csv", [f"{line}," for line in lines])
+    (problem,) = muster.data.check("h").problems
+    said = "only c has a column without a name (a comma at the end of the lines?); left out"
+    assert said in str(problem)
+    with pytest.raises(muster.MusterError, match=r"a column without a name is not in h/a\.csv"):
+        muster.Federation.from_folder("h", label="outcome")
+    put_lines("h/c.csv", [f"{line},," for line in lines])
+    (problem,) = muster.data.check("h").problems
+    assert "two columns have no name (commas at the end of the lines?)" in problem.text
+
+
+@pytest.mark.parametrize(
+    "start", [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"PK\x03\x04", b"\xff\xd8\xff\xe0"]
+)
+def test_what_is_no_text_is_left_out(here, start):
+    write("h", a=clean(0), b=clean(1))
+    Path("h/c.csv").write_bytes(start + np.random.default_rng(0).bytes(5000))
+    found = muster.data.check("h")
+    assert kinds(found) == {("c", "", "file")}
+    assert found.problems[0].text == "h/c.csv: not a text file; give a table, saved as CSV in UTF-8"
+    with pytest.raises(muster.MusterError, match=r"c\.csv: not a text file"):
+        muster.Federation.from_folder("h", label="outcome")
+    lines = lines_of("h/a.csv")  # with a stray code it is text all the same
+    put_lines(
+        "h/c.csv",
+        [f"{lines[0]},note", f"{lines[1]},fine\x02", *(f"{line},fine" for line in lines[2:])],
+    )
+    assert ("c", "", "file") not in kinds(muster.data.check("h"))
+
+
+def test_blanks_around_the_names_of_columns(here):
+    write("h", a=clean(0), b=clean(1))
+    lines = lines_of("h/b.csv")
+    put_lines("h/b.csv", ["age, dose , outcome", *lines[1:]])
+    assert muster.data.check("h").problems == ()
+    fed = muster.Federation.from_folder("h", label="outcome", scale="pooled")
+    assert fed.columns == ("age", "dose")
+    write("g", a=clean(0), b=clean(1))
+    same = muster.Federation.from_folder("g", label="outcome", scale="pooled")
+    assert (fed.train.x == same.train.x).all()
+
+
+def test_rows_without_a_label_are_one_problem(here):
+    write("h", a=clean(0), b=clean(1))
+    lines = lines_of("h/b.csv")
+    lines[17] = lines[17].rpartition(",")[0] + ","
+    put_lines("h/b.csv", lines)
+    (problem,) = muster.data.check("h").problems
+    assert problem.text == "1 row without a label (row 17)"
+    lines[20] = lines[20].rpartition(",")[0] + ","
+    put_lines("h/b.csv", lines)
+    (problem,) = muster.data.check("h").problems
+    assert problem.text == "2 rows without a label (the first is row 17)"
+
+
+def test_a_label_column_by_another_name(here):
+    write("h", a=clean(0), b=clean(1))
+    with pytest.raises(muster.MusterError, match="no label column 'label'") as error:
+        muster.Federation.from_folder("h")
+    assert "did you mean" not in str(error.value)
+    assert "known: age, dose, outcome (`muster data check` finds it" in str(error.value)
+    with pytest.raises(muster.MusterError, match="did you mean 'outcome'"):
+        muster.Federation.from_folder("h", label="outcom")
+    with pytest.raises(muster.MusterError, match="known: outcome "):
+        muster.Federation.from_folder("h", label="ages", features=["age", "dose"])
+
+
+def test_numbers_as_labels_and_one_class_name_what_the_command_line_takes(here, capsys):
+    draw = np.random.default_rng(1)
+    for name in ("n", "o"):
+        frames = [clean(i).rename({"outcome": "label"}) for i in range(2)]
+        label = [pl.Series("label", draw.normal(size=60)), pl.lit("ill").alias("label")][
+            name == "o"
+        ]
+        write(name, a=frames[0].with_columns(label), b=frames[1].with_columns(label))
+    found = muster.data.check("n")
+    said = "the label 'label' is a number to predict: run with --task regression"
+    assert said in found.decisions
+    assert main(["data", "check", "n"]) == 0
+    assert main(["run", "--data", "n", "--rounds", "1"]) == 2
+    assert "--task regression" in capsys.readouterr().err
+    (problem,) = muster.data.check("o").problems
+    assert problem.text == "one class ('ill')"
+    with pytest.raises(muster.MusterError, match="every label is 'ill'") as error:
+        muster.Federation.from_folder("o", scale="pooled")
+    assert 'targets = "numbers"' in str(error.value)

@@ -128,6 +128,12 @@ def assemble(
     """
     rows = assign_rows(blocks, options, seed, get_roles, train_rows)
     owner, names, y, labels, test = rows.owner, rows.names, rows.y, rows.labels, rows.test
+    if labels is not None and len(labels) < 2:
+        raise MusterError(
+            f"column '{blocks[0].y.name}': every label is '{labels[0]}', and there is nothing to "
+            "learn from one class; give rows of another one, list both with classes = [...], or "
+            'say that labels are numbers to predict: targets = "numbers"'
+        )
     requirements = [role.requirement for role in rows.roles if role.requirement is not None]
     raw = concatenate([block.x for block in blocks])
     x = rescale(raw, rows)

@@ -6,8 +6,9 @@ and `female`. Here such values are found; what is done about them is up to the c
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+
+from ...federation.spellings import fold, is_misspelled
 
 # Values of one meaning, in lower case, as records have them in English and German.
 MEANINGS: tuple[tuple[str, ...], ...] = (
@@ -17,20 +18,10 @@ MEANINGS: tuple[tuple[str, ...], ...] = (
     ("male", "m", "man", "männlich", "mann"),
 )
 MEANING = {value: words[0] for words in MEANINGS for value in words}
-SHORTEST = 4  # characters of a value from which one wrong character is a typo
 RARE = 0.05  # of the rows of the value that was meant, up to which another may be a typo of it
 FEW = 5  # values that a message quotes
 FEW_CODES = 10  # different numbers up to which they may be codes
 MANY = 20  # levels up to which a category is never taken for an id
-
-
-def fold(value: str) -> str:
-    """Return a value without the differences of case, spaces and Unicode forms.
-
-    >>> fold("  Nicht  Bekannt"), fold("Mu\\u0308ller")
-    ('nicht bekannt', 'müller')
-    """
-    return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
 
 
 def says_yes(value: str) -> bool:
@@ -140,12 +131,14 @@ def quote(values: set[str]) -> str:
     return ", ".join(map(repr, shown[:FEW])) + (", ..." if len(shown) > FEW else "")
 
 
-def find_typos(counts: Mapping[str, int]) -> dict[str, str]:
-    """Return rare values that are one wrong, missing, further or swapped character away from a
-    frequent one, with that.
+def find_typos(counts: Mapping[str, int], edits: int = 1) -> dict[str, str]:
+    """Return rare values that are one wrong, missing, further or swapped character (or so many
+    `edits`) away from a frequent one, with that.
 
     >>> find_typos({"female": 60, "femlae": 1, "male": 70, "mal": 2})
     {'femlae': 'female', 'mal': 'male'}
+    >>> find_typos({"benign": 60, "begnin": 3}), find_typos({"benign": 60, "begnin": 3}, edits=2)
+    ({}, {'begnin': 'benign'})
     """
     found: dict[str, str] = {}
     frequent = sorted(counts, key=lambda value: -counts[value])
@@ -153,31 +146,10 @@ def find_typos(counts: Mapping[str, int]) -> dict[str, str]:
         for other in frequent:
             if counts[other] * RARE < count or counts[other] < 5:
                 break
-            if may_be_typo(fold(value), fold(other)):
+            if is_misspelled(fold(value), fold(other), edits):
                 found[value] = other
                 break
     return found
-
-
-def may_be_typo(value: str, meant: str) -> bool:
-    """Return True if a value is one character away from another; where only digits differ
-    (`grade 2`, `grade 3`) it is another value."""
-    letters = ["".join(c for c in text if not c.isdigit()) for text in (value, meant)]
-    long = max(len(value), len(meant)) >= SHORTEST
-    return long and letters[0] != letters[1] and is_one_edit(value, meant)
-
-
-def is_one_edit(a: str, b: str) -> bool:
-    """Return True if two texts differ by one character: another one, one more, or two swapped."""
-    if a == b or abs(len(a) - len(b)) > 1:
-        return False
-    pairs = enumerate(zip(a, b, strict=False))
-    head = next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
-    rest_a, rest_b = a[head:], b[head:]
-    if len(a) == len(b):
-        swapped = rest_a[:2] == rest_b[1::-1] and rest_a[2:] == rest_b[2:]
-        return rest_a[1:] == rest_b[1:] or swapped
-    return rest_a[1:] == rest_b or rest_a == rest_b[1:]
 
 
 def is_id(levels: int, rows: int) -> bool:

@@ -6,6 +6,7 @@ clients write in different ways is recoded where the meaning is beyond doubt.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ from ...base.arrays import Float64
 from ...base.errors import plural
 from ...base.lazy import pl
 from ...federation.inputs import Range
+from ...federation.spellings import find_own_spellings, fold
 from .codings import (
     FEW_CODES,
     find_codings,
@@ -22,7 +24,6 @@ from .codings import (
     find_shift,
     find_spellings,
     find_typos,
-    fold,
     is_number,
     quote,
 )
@@ -82,16 +83,20 @@ class ColumnCheck:
 
     Attributes:
         recode: values to replace, "" for missing ones
+        doubts: values that may be another spelling, with that, for the owner to decide
         counts: number of rows of each level, after recoding; of categories only
         lacks: number of missing values, after recoding, by client
+        usual: the range of all but values that may be mistakes, rounded outwards; None: none may be
     """
 
     name: str
     kind: Kind
     problems: list[DataProblem] = field(default_factory=list)
     recode: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     lacks: dict[str, int] = field(default_factory=dict)
+    usual: Range | None = None
 
     @property
     def used(self) -> bool:
@@ -117,11 +122,13 @@ def check_column(
     recode = find_missing_words(name, values, known, problems)
     values = {client: apply(column, recode) for client, column in values.items()}
     every = pl.concat(list(values.values())).drop_nulls()
+    doubts: dict[str, str] = {}
+    usual: Range | None = None
     kind: Kind = "number" if category is False else "category"
     if category is None:
         kind = find_kind(name, every, values)
     if kind == "number":
-        check_numbers(name, values, limits, problems, recode)
+        usual = check_numbers(name, values, limits, problems, recode)
     elif kind == "marked":
         found = set(every.filter(every.str.contains(MARKED)).unique())
         text = f"numbers with marks for thousands or units ({quote(found)})"
@@ -134,12 +141,15 @@ def check_column(
         problems.append(DataProblem("", name, "type", text, advice))
     elif kind == "category":
         kind = check_levels(name, values, known, problems, recode)
+        doubts = check_spellings(
+            name, {c: apply(column, recode) for c, column in values.items()}, known, problems
+        )
     elif kind in LEFT_OUT:
         problems.append(DataProblem("", name, kind, LEFT_OUT[kind], "left out of features"))
     values = {client: apply(column, recode) for client, column in values.items()}
     counts = count(pl.concat(list(values.values()))) if kind == "category" else {}
     lacks = {client: column.null_count() for client, column in values.items()}
-    return ColumnCheck(name, kind, problems, recode, counts, lacks)
+    return ColumnCheck(name, kind, problems, recode, doubts, counts, lacks, usual)
 
 
 LEFT_OUT = {
@@ -187,8 +197,9 @@ def check_numbers(
     limits: Range | None,
     problems: list[DataProblem],
     recode: dict[str, str],
-) -> None:
-    """Find what is no number, numbers that stand for missing values, mistakes, and other units."""
+) -> Range | None:
+    """Find what is no number, numbers that stand for missing values, mistakes, and other units.
+    Return the range of the others where there are mistakes and none was agreed on."""
     numbers: dict[str, Float64] = {}
     for client, column in values.items():
         x = as_numbers(column)
@@ -211,6 +222,7 @@ def check_numbers(
     far = far_values(pooled)
     if limits is not None:
         far = np.unique(pooled[(pooled < limits[0]) | (pooled > limits[1])])
+    usual: Range | None = None
     for client, x in numbers.items():
         rows = np.flatnonzero(np.isin(x, far))
         coded = [i for i in rows if x[i] in SENTINELS]
@@ -225,6 +237,24 @@ def check_numbers(
             text += f" (as are {len(rest) - 1} more)" if len(rest) > 1 else ""
             advice = "fix it, or agree on a range with [range] in the manifest"
             problems.append(DataProblem(client, name, "range", text, advice))
+            usual = round_outwards(pooled[~np.isin(pooled, far)]) if limits is None else None
+    return usual
+
+
+def round_outwards(x: Float64) -> Range:
+    """Return a range of round numbers that holds all of these: the lowest and the highest of them
+    would be somebody's own.
+
+    >>> round_outwards(np.array([21.3, 88.1])), round_outwards(np.array([0.12, 0.57]))
+    ((20.0, 90.0), (0.1, 0.6))
+    """
+    low, high = float(x.min()), float(x.max())
+    if low == high:
+        return (low - 1, high + 1)
+    digits = -math.floor(math.log10(high - low))
+    step = 10.0**-digits
+    below, above = math.floor(low / step) * step, math.ceil(high / step) * step
+    return (round(below, digits), round(above, digits))
 
 
 def check_shift(name: str, values: Mapping[str, pl.Series]) -> list[DataProblem]:
@@ -334,6 +364,38 @@ def check_levels(
     advice = f"write them in one way, or say what is meant with [recode.{name}] in the manifest"
     problems.append(DataProblem("", name, "coding", text, advice))
     return "unclear"
+
+
+def check_spellings(
+    name: str,
+    values: Mapping[str, pl.Series],
+    known: Collection[str],
+    problems: list[DataProblem],
+) -> dict[str, str]:
+    """Find values that are one in all likelihood, but not beyond doubt: rare ones that are two
+    characters away from a frequent one, and those that some clients have in place of another one
+    (`find_own_spellings`). Return them with what is meant; they stay as they are."""
+    own = values_by_client(values)
+    counts = count(pl.concat(list(values.values())))
+    if len(counts) > LEVELS:
+        return {}
+    typos = {a: b for a, b in find_typos(counts, edits=2).items() if a not in known}
+    spelled = {a: b for a, b in find_own_spellings(own, counts).items() if a not in known}
+    for value, meant in {**typos, **spelled}.items():
+        have = [client for client, words in own.items() if value in words]
+        rows = plural(counts[value], "row")
+        text = f"'{value}' ({rows} of {', '.join(have)}) may be '{meant}', as others write it"
+        if value not in spelled:
+            text = f"'{value}' ({rows}) may be a typo of '{meant}'"
+        advice = f"if so, {describe_rename(name, value, meant)}"
+        client = have[0] if len(have) == 1 else ""
+        problems.append(DataProblem(client, name, "spelling", text, advice))
+    return {**typos, **spelled}
+
+
+def describe_rename(column: str, value: str, meant: str) -> str:
+    """Return how a manifest replaces a value, in words."""
+    return f"[recode.{column}] in the manifest renames it: '{value}' = '{meant}'"
 
 
 def choose_word(

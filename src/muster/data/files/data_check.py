@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import MusterError, MusterWarning, plural
+from ...base.errors import MusterError, MusterWarning, format_row_points, plural
 from ...base.lazy import pl
 from ...federation import Federation
+from ...federation.spellings import are_near, fold
 from .assembly import natural_key
-from .codings import fold, quote, says_yes
+from .codings import quote, says_yes
 from .column_check import (
     THREE,
     ColumnCheck,
@@ -28,6 +29,7 @@ from .column_check import (
     check_column,
     check_shift,
     count,
+    describe_rename,
 )
 from .column_kinds import as_numbers, values_by_client
 from .folder import read_folder
@@ -147,18 +149,9 @@ def describe_tests(fed: Federation) -> list[str]:
     if fed.test is None or fed.names is None or not fed.classes:
         return []
     return [
-        f"{name}: {plural(int(n), 'test row')}: one is {format_points(100 / n)} points of accuracy"
-        for name, n in zip(fed.names, fed.test.sizes, strict=True)
+        f"{name}: {plural(n, 'test row')}: one is {format_row_points(n)} points of accuracy"
+        for name, n in zip(fed.names, fed.test.sizes.tolist(), strict=True)
     ]
-
-
-def format_points(points: float) -> str:
-    """Return points of accuracy, whole ones from 2 on.
-
-    >>> [format_points(100 / n) for n in (12, 80, 300, 13333)]
-    ['8', '1.2', '0.3', '0.008']
-    """
-    return f"{points:.{0 if points >= 2 else 1 if points >= 0.1 else 3}f}"
 
 
 @dataclass
@@ -198,7 +191,9 @@ class FolderReader:
         if label is not None:
             checks = [self.check_leak(found, label) for found in checks]
         self.decide_features(checks)
-        self.describe_levels(checks)
+        for found in checks:
+            self.describe_levels(found)
+            self.describe_ids(found)
         if label is not None:
             self.check_label(label)
             self.check_copies([c.name for c in checks if c.used], label)
@@ -219,11 +214,15 @@ class FolderReader:
 
     def finds_more(self, more: list[DataProblem]) -> bool:
         """Return True if reading stops at what is no problem yet: at another file than those, and
-        not for the lack of labels."""
+        not at the labels that are lacking, in all or in some rows, or are of one class."""
         known = {p.text.partition(": ")[0] for p in self.problems if p.kind == "file"}
-        lost = any(p.kind == "label" and not p.client for p in self.problems)
+        labels = [p for p in self.problems if p.kind == "label"]
+        said = {"no label column", "one class"} if any(not p.client for p in labels) else set()
+        gaps = {f"column '{p.column}'" for p in labels if p.client}
         return not any(
-            p.text.partition(": ")[0] in known or (lost and "no label column" in p.text)
+            p.text.partition(": ")[0] in known
+            or any(words in p.text for words in said)
+            or ("is missing" in p.text and any(column in p.text for column in gaps))
             for p in more
             if p.kind == "reading"
         )
@@ -245,7 +244,10 @@ class FolderReader:
             have = [client for client, table in self.tables.items() if name in table.columns]
             others = (c for client, t in self.tables.items() if client not in have for c in t)
             near = next((c.name for c in others if fold(c.name) == fold(name)), None)
-            text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} it"
+            what = "it" if name else "a column without a name"
+            if not name and all(self.tables[client][name].is_null().all() for client in have):
+                what += " (a comma at the end of the lines?)"
+            text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} {what}"
             lost = name in self.labels and not set(self.labels) & set(common)
             hint = "the label: every client needs it" if lost else "left out of features"
             hint += f" (is it '{near}' there?)" if near else ""
@@ -340,6 +342,8 @@ class FolderReader:
     def add(self, found: ColumnCheck) -> None:
         """Take over a column's problems and values to replace."""
         self.problems += [replace(p, column=p.column or NAMELESS) for p in found.problems]
+        if found.used:
+            self.draft.suggest(found.name, found.doubts, found.usual)
         if not found.recode:
             return
         if found.used:
@@ -392,38 +396,45 @@ class FolderReader:
         if any(c.kind == "number" for c in used):
             self.draft.decide("scale", "pooled", "numbers are scaled over all training rows")
 
-    def describe_levels(self, checks: list[ColumnCheck]) -> None:
-        """Note levels that one client alone has, and ids of several rows."""
-        for column in checks:
-            own = values_by_client(self.values(column.name))
-            for client, levels in own.items() if column.kind == "category" else ():
-                rest = set().union(*(own[other] for other in own if other != client))
-                if rest and 0 < len(levels - rest) <= FEW:
-                    alone = quote(levels - rest)
-                    self.notes.append(f"column '{column.name}': only {client} has {alone}")
-            for client, table in self.tables.items() if column.kind == "id" else ():
-                ids = table.unique()[column.name].drop_nulls()
-                several = ids.filter(ids.is_duplicated()).n_unique()
-                if several and self.options.split is None:
-                    have = "has" if several == 1 else "have"
-                    self.notes.append(
-                        f"{client}: {plural(several, 'value')} of '{column.name}' {have} several "
-                        "rows: of one patient, some may be trained on and some tested; a column "
-                        "of train and test (split) decides that"
-                    )
+    def describe_levels(self, found: ColumnCheck) -> None:
+        """Note levels that one client alone has, and in place of which others."""
+        own = values_by_client(self.values(found.name))
+        for client, levels in own.items() if found.kind == "category" else ():
+            others = [own[other] for other in own if other != client and own[other]]
+            alone = levels - set().union(*others) - {*found.doubts}
+            if not others or not 0 < len(alone) <= FEW:
+                continue
+            lacks = set.intersection(*others) - levels - {*found.doubts.values()}
+            instead = f", and lacks {quote(lacks)}, which all others have" if lacks else ""
+            self.notes.append(f"column '{found.name}': only {client} has {quote(alone)}{instead}")
+
+    def describe_ids(self, found: ColumnCheck) -> None:
+        """Note ids of several rows."""
+        for client, table in self.tables.items() if found.kind == "id" else ():
+            ids = table.unique()[found.name].drop_nulls()
+            several = ids.filter(ids.is_duplicated()).n_unique()
+            if several and self.options.split is None:
+                have = "has" if several == 1 else "have"
+                self.notes.append(
+                    f"{client}: {plural(several, 'value')} of '{found.name}' {have} several "
+                    "rows: of one patient, some may be trained on and some tested; a column "
+                    "of train and test (split) decides that"
+                )
 
     def check_label(self, name: str) -> None:
         """Check the column of labels, and that every class has rows to learn from."""
         lacks = {client: table[name].null_count() for client, table in self.tables.items()}
         for client, n in lacks.items():
             if n:
-                self.report(
-                    client, name, "label", f"{plural(n, 'row')} without a label", "drop them"
-                )
+                row = int(self.tables[client][name].is_null().arg_max() or 0) + 1
+                which, them = ("the first is ", "them") if n > 1 else ("", "it")
+                text = f"{plural(n, 'row')} without a label ({which}row {row})"
+                self.report(client, name, "label", text, f"drop {them}, or fill {them} in")
         every = pl.concat(list(self.values(name).values())).drop_nulls()
         if self.has_numbers(every):
             if not self.options.numbers:
-                self.draft.decide("targets", "numbers", f"'{name}' holds numbers to predict")
+                reason = f"the label '{name}' is a number to predict: run with --task regression"
+                self.draft.decide("targets", "numbers", reason)
             return
         known = {
             *map(str, self.options.classes or ()),
@@ -431,13 +442,21 @@ class FolderReader:
         }
         found = check_column(name, self.values(name), True, known)
         self.add(found)
+        self.describe_levels(found)
         counts = count(pl.concat(list(self.values(name).values())))
+        misspelled = dict(found.doubts)
         for level, n in counts.items():
-            if n < RARE:
+            if n < RARE and level not in found.doubts:
                 text = (
                     f"class '{level}' has {plural(n, 'row')}: too few to learn from or to test on"
                 )
-                self.report("", name, "rare", text, "merge it with another, or drop its rows")
+                near = next((c for c in counts if counts[c] > n and are_near(level, c)), None)
+                advice = "merge it with another, or drop its rows"
+                if near is not None and level not in known:
+                    misspelled[level] = near
+                    advice = f"if it is '{near}', {describe_rename(name, level, near)}"
+                self.report("", name, "rare", text, advice)
+        self.draft.suggest(name, misspelled)
         if len(counts) < 2:
             self.report(
                 "", name, "label", f"one class ('{next(iter(counts), '')}')", "give at least two"
@@ -445,7 +464,9 @@ class FolderReader:
         if self.options.classes is None and name not in self.manifest.recode:
             self.problems += check_shift(name, self.values(name))
         whole = bool((as_numbers(every) % 1 == 0).all())
-        if self.options.classes is None and not whole and found.kind == "category":
+        # Classes that may be one are not listed: who lists them says that they are not.
+        decided = found.kind == "category" and not misspelled and len(counts) > 1
+        if self.options.classes is None and not whole and decided:
             classes = sorted(counts, key=lambda level: (says_yes(level), fold(level)))
             self.draft.decide("classes", classes, f"classes: {', '.join(classes)}")
 

@@ -11,6 +11,7 @@ from typing import Any
 import tomli_w
 
 from ...base.errors import one_line
+from ...federation.inputs import Range
 from .dialect import PLAIN, Dialect
 from .manifest import TABLE_KEYS, Manifest, build_manifest
 
@@ -42,6 +43,8 @@ class ManifestDraft:
             name: {k: v for k, v in asdict(role).items() if v not in (None, False, 0.0)}
             for name, role in self.before.roles.items()
         }
+        self.renames: dict[str, Mapping[str, str]] = {}
+        self.limits: dict[str, Range] = {}
         self.values = {name: dict(known) for name, known in self.before.recode.items()}
 
     def decide(self, key: str, value: Any, reason: str) -> None:
@@ -59,6 +62,13 @@ class ManifestDraft:
             f"'{a}' is read as '{b}'" if b else f"'{a}' is missing" for a, b in changes.items()
         ]
         self.decisions.append(f"{column}: {', '.join(shown)}")
+
+    def suggest(self, column: str, renames: Mapping[str, str], limits: Range | None = None) -> None:
+        """Suggest values to replace, and a range, which are the owner's to decide: comments."""
+        if renames:
+            self.renames[column] = renames
+        if limits is not None:
+            self.limits[column] = limits
 
     def add_dialects(self, dialects: Mapping[str, Dialect], by_file: bool) -> None:
         """State the dialects of files: once where they are the same, else for each client, where
@@ -110,4 +120,31 @@ class ManifestDraft:
                 ("\n" if key in TABLE_KEYS and key != "recode" else "")
                 + tomli_w.dumps({key: value})
             )
+        lines += self.write_suggestions()
         return "".join(lines).replace("\t", "\\t")  # a tab is not seen
+
+    def write_suggestions(self) -> list[str]:
+        """Return what the owner may want as comments, to be used without their marks."""
+        written, lines = self.tables(), list[str]()
+        for column, renames in self.renames.items():
+            lines.append("\n# If these are one value, take this in:\n")
+            if column in written.get("recode", {}):
+                lines.append(f"# (in [recode.{write_key(column)}] above)\n")
+            else:
+                lines.append(f"# [recode.{write_key(column)}]\n")
+            lines += [f"# {line}\n" for line in tomli_w.dumps(renames).splitlines()]
+        if self.limits:
+            lines.append("\n# A value outside is an error, with its row; widen it as needed:\n")
+            lines += [] if "range" in written else ["# [range]\n"]
+            for column, (low, high) in self.limits.items():
+                lines.append(f"# {write_key(column)} = [{low:g}, {high:g}]\n")
+        return lines
+
+
+def write_key(name: str) -> str:
+    """Return a name as a key of a manifest, in quotes where it needs them.
+
+    >>> write_key("age"), write_key("blood pressure")
+    ('age', '"blood pressure"')
+    """
+    return tomli_w.dumps({name: 0}).rpartition(" = ")[0]

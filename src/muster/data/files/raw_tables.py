@@ -12,13 +12,14 @@ import numpy as np
 from ...base.errors import MusterError, plural
 from ...base.lazy import pl
 from ...federation.data_warnings import may_be_accidental
+from ...federation.spellings import fold
 from .assembly import natural_key
-from .codings import fold, is_id, is_number
+from .codings import is_id, is_number
 from .column_check import DataProblem
 from .dialect import COMMA, PLAIN, POINT, Dialect, detect_dialect
 from .folder_files import CLIENT, data_files
 from .manifest import Manifest, Options, Role, choose_dialect
-from .table_reader import read_columns, read_header, recode_values
+from .table_reader import check_text, read_columns, read_header, recode_values
 from .tabular import MISSING
 
 CLIENTS = (CLIENT, "site", "hospital", "center", "centre", "clinic", "klinik")
@@ -53,6 +54,12 @@ def read_raw_tables(place: Path, manifest: Manifest, options: Options) -> RawTab
     problems += [DataProblem("", "", "file", text) for text in wrong]
     for file in files:
         dialect = choose_dialect(options, manifest.roles.get(file.stem, Role()))
+        try:
+            if file.suffix == ".csv":
+                check_text(file, dialect)
+        except MusterError as error:
+            problems.append(DataProblem(file.stem, "", "file", str(error)))
+            continue
         if dialect == PLAIN and (found := detect_dialect(file)) != PLAIN:
             dialect, text = found, f"written with {found}"
             problems.append(DataProblem(file.stem, "", "dialect", text, "stated in the manifest"))

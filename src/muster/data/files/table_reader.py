@@ -24,6 +24,7 @@ from ...base.untrusted_files import (
 )
 from .dialect import (
     COMMA,
+    LOOK_AT,
     PLAIN,
     POINT,
     THOUSANDS,
@@ -33,6 +34,8 @@ from .dialect import (
     name_codec,
 )
 
+CODES = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1a\x1b"})  # which text hardly ever has
+STRAY = 0.01  # share of such codes up to which a file is text with some of them
 LONG_LINE = 2**16  # characters in which a line ends
 CHECK = "`muster data check` finds it and writes the manifest"
 
@@ -42,8 +45,8 @@ def read_header(path: Path, dialect: Dialect = PLAIN) -> list[str]:
     if path.suffix == ".parquet":
         with file_errors(path):
             return frame_columns(path)
-    with file_errors(path, dialect), open_text(path, dialect, "strict") as file:
-        names = next(csv.reader(file, delimiter=dialect.separator), [])
+    check_text(path, dialect)
+    names = read_names(path, dialect)
     if any("\0" in name for name in names):
         raise MusterError(
             f"{path}: NUL bytes, as text in UTF-16 without its mark has; save it as CSV in UTF-8"
@@ -58,9 +61,31 @@ def read_header(path: Path, dialect: Dialect = PLAIN) -> list[str]:
             f'separator = "{mark}" in the manifest ({CHECK})'
         )
     twice = next((name for name in names if names.count(name) > 1), None)
+    if twice == "":
+        raise MusterError(
+            f"{path}: two columns have no name (commas at the end of the lines?); name them, or "
+            "take them out"
+        )
     if twice is not None:
         raise MusterError(f"{path}: two columns are called '{twice}'; give them different names")
     return names
+
+
+def read_names(path: Path, dialect: Dialect) -> list[str]:
+    """Read the names in the first line of a CSV, without blanks around them."""
+    with file_errors(path, dialect), open_text(path, dialect, "strict") as file:
+        return [name.strip() for name in next(csv.reader(file, delimiter=dialect.separator), [])]
+
+
+def check_text(path: Path, dialect: Dialect = PLAIN) -> None:
+    """Refuse a file that is no text, such as an image by another name: in its first part are many
+    codes that text hardly ever has. Text in UTF-16 has some, in every second byte."""
+    with open_file(path, TABLE, follow=True) as file:
+        head = file.read(LOOK_AT)
+    wide = max(head[start::2].count(0) for start in (0, 1)) > len(head) / 4
+    codes = len(head) - len(head.translate(None, CODES))
+    if dialect.encoding != "utf-16" and not wide and codes > STRAY * len(head):
+        raise MusterError(f"{path}: not a text file; give a table, saved as CSV in UTF-8")
 
 
 @contextmanager
@@ -96,19 +121,25 @@ def read_columns(path: Path, names: Sequence[str], dialect: Dialect = PLAIN) -> 
             return read_frame(path, names, follow=True)
     with file_errors(path, dialect):
         try:
+            header = read_names(path, dialect)
+            places = sorted(header.index(name) for name in names)
             with open_file(path, TABLE, follow=True) as file, table_errors():
                 frame = pl.read_csv(
                     descriptor_path(file, path),
                     glob=False,
                     infer_schema=False,
-                    columns=list(names),
+                    columns=places,
                     separator=dialect.separator,
                     skip_rows=int(has_separator_line(path, dialect.encoding)),
                     encoding="utf8" if dialect.encoding == "utf-8" else dialect.encoding,
                 )
+            found = [header[place] for place in places]
+            if [name.strip() for name in frame.columns] != found:
+                raise ValueError("its first line does not end where its header does")
         except ValueError:
             check_fields(path, dialect)
             raise
+    frame.columns = found
     frame = frame.select(pl.col(names).str.strip_chars())
     end = len(frame)
     for _ in range(blank_lines(path)):

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.errors import MusterError, MusterWarning, nearest, one_line
+from ...base.errors import MusterError, MusterWarning, list_names, nearest, one_line
 from ...base.lazy import pl
 from ...federation import TextEncoder
+from ...federation.spellings import are_near
 from .dialect import PLAIN, Dialect
-from .table_reader import read_columns, read_header, recode_values, suggest_decimal
+from .table_reader import CHECK, read_columns, read_header, recode_values, suggest_decimal
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
@@ -118,10 +119,13 @@ def read_table(
     names = read_header(path, dialect)
     for role, column in columns.roles.items():
         if column not in names:
+            taken = {*(columns.features or ()), *(like.features if like is not None else ())}
+            free = [name for name in names if name not in taken]
+            close = next((name for name in free if are_near(column, name)), None)
+            guess = "" if close is None else f"did you mean '{close}'? "
             raise MusterError(
                 f"{path}: no {role} column '{column}'; name it in manifest.toml, "
-                f"{role.split()[0]} = ..., "
-                f"{nearest(column, names)}"
+                f"{role.split()[0]} = ..., {guess}{list_names(free)} ({CHECK})"
             )
         twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
         if twice is not None:
@@ -146,8 +150,9 @@ def read_table(
     extra = [name for name in others if name not in features]
     if columns.features is None and extra:
         assert like is not None
+        what = f"column '{extra[0]}'" if extra[0] else "a column without a name"
         raise MusterError(
-            f"{path}: column '{extra[0]}' is not in {like.where}; give every file the same "
+            f"{path}: {what} is not in {like.where}; give every file the same "
             "columns, or name those to use: features = [...] in manifest.toml, or data.features"
         )
     for name in columns.categories:

@@ -42,7 +42,7 @@ function gains(element) {
         const lines = [`${run.client[k]}, ${roleName(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}`];
         if (run.gain[k] !== null) lines.push(`gain ${run.gain[k] > 0 ? "+" : ""}${short(run.gain[k])}${half === null ? "" : ` ± ${short(half)}`} over alone`);
         if (run["test score"][k] !== null) lines.push(`test ${all.score} ${short(run["test score"][k])}${run["alone test score"][k] === null ? "" : `, alone ${short(run["alone test score"][k])}`} in this seed`);
-        if (rows !== null) lines.push(`${rows} test rows${all.points && rows ? `: one is ${short(100 / rows, 1)} points` : ""}`);
+        if (rows !== null) lines.push(`${rows} test rows${all.points && rows ? `: one is ${short(100 / rows, 3)} points` : ""}`);
         lines.push(`training loss ${short(run["first training loss"][k])} → ${short(run["last training loss"][k])}`);
         lines.push(`admitted in ${run.admitted[k]} of ${run.asked[k]} rounds in which it was asked`);
         showTip(lines, px, py);
