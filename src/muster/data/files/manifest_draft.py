@@ -63,7 +63,7 @@ class ManifestDraft:
             return
         self.decisions.append("every client is priority: nothing says whose model it is")
         self.hint = (
-            "# Every client is priority. Is the model for some of them, and others help? Then say:\n"
+            "# Every client is priority. Is it for some of them, and others help? Then say:\n"
             f"# priority = {json.dumps([one_line(client)])}\n"
         )
 
