@@ -46,7 +46,7 @@ from ..run.checkpoint import Keep
 from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
 from ..tasks.task import target_kind
-from .dotted_keys import add_trust, build_method, rename_keys
+from .dotted_keys import add_trust, build_method, not_methods, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members
 from .settings import Settings
 
@@ -294,7 +294,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     if given is None:
         given = [table.pop("method", {"name": "fedalign"})]
     if not isinstance(given, list) or not given:
-        raise MusterError("methods: give a list of tables, each with a name")
+        raise not_methods(given)
     methods: dict[str, Table] = {}
     own_local: dict[str, Local] = {}
     # A real federation, simulated or not; an audit cannot be private.
