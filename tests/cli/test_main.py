@@ -366,6 +366,28 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(here):
     assert done.rounds["round"].to_list() == list(range(1, len(done.rounds) + 1))
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_comparison_that_is_asked_to_end_says_how_to_go_on(here, jobs):
+    line = ["--rounds", "100000", "--checkpoint_every", "3", "--name", "long", "--jobs", jobs]
+    process = subprocess.Popen(
+        command("compare", "small.toml", *line),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not any((here / "runs/long").glob("*/checkpoints/round-*")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)  # `timeout` sends both
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert "continue with: muster compare --resume runs/long" in out
+    assert "Traceback" not in out + err
+    assert "resource_tracker" not in err
+
+
 def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, capsys, monkeypatch):
     flags = ["--data", "digits", "--rounds", "9", "--data.clients", "5"]
     assert main(["run", *flags, "--name", "whole"]) == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -47,22 +46,15 @@ def add_placement(parser: CommandParser) -> None:
 
 @contextmanager
 def open_placement(arguments: argparse.Namespace) -> Iterator[Placement]:
-    """Provide the place that a command line names. A share that is asked to end (SIGTERM, as
-    Slurm sends it) is interrupted, so that others take its runs at once."""
+    """Provide the place that a command line names."""
     jobs = parse_whole(arguments.jobs, "--jobs")
     share = None if arguments.share is None else Share.parse(arguments.share)
     if share is not None and arguments.on not in (None, "processes"):
         raise MusterError(f"--share: given together with --on {arguments.on}; give one of them")
     if jobs is not None and arguments.on not in (None, "processes"):
         raise MusterError(f"--jobs: given together with --on {arguments.on}, which has its own")
-    before = signal.getsignal(signal.SIGTERM)
-    if share is not None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with open_executor(arguments.on) as executor:
-            yield Placement(jobs, executor, share)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with open_executor(arguments.on) as executor:
+        yield Placement(jobs, executor, share)
 
 
 @contextmanager
