@@ -411,6 +411,44 @@ def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, ca
     assert a.clients.equals(b.clients)
 
 
+UNFINISHED = {
+    "run": (["run", "small.toml", "--method", "fedavg", "--rounds", "4", "--seeds", "1"], 2),
+    "compare": (["compare", "small.toml", "--rounds", "4"], 10),
+    "sweep": (["sweep", "small.toml", "--sweep.local.lr", "0.1", "--jobs", "1"], 1),
+    "tune": (["tune", "small.toml", "--tune.local.lr", "0.1,0.2", "--jobs", "1"], 1),
+}
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_a_second_call_names_what_is_unfinished(here, capsys, monkeypatch, name):
+    from muster.cli.progress_bar import Cells, Progress
+
+    line, last = UNFINISHED[name]
+    line = [*line, "--name", "cc"]
+    calls = []
+
+    def stop(self, row):
+        calls.append(row)
+        if len(calls) == last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", stop)
+        patch.setattr(Cells, "count", stop)
+        assert main(line) == 130
+    assert "unfinished" not in capsys.readouterr().out
+    again = f"to go on: muster {name} --resume runs/cc (writing to runs/cc-2)"
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert f"runs/cc is unfinished with these settings; {again}" in " ".join(out.split())
+    assert main([*line, "--local.batch_size", "4"]) == 0
+    assert "unfinished" not in capsys.readouterr().out, "other settings"
+    assert main([name, "--resume", "runs/cc"]) == 0
+    capsys.readouterr()
+    assert main(line) == 0
+    assert "unfinished" not in capsys.readouterr().out, "it is finished now"
+
+
 def test_a_finished_run_is_not_run_again(here, capsys):
     flags = ["--data", "digits", "--rounds", "2", "--name", "done", "--local.lr", "0.05"]
     assert main(["run", *flags]) == 0

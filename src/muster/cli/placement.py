@@ -16,14 +16,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..base import durable
+from rich.console import Console
+
 from ..base.errors import MusterError, first_line, one_line
 from ..base.lazy import load_module
-from ..config.settings import Settings
 from ..study.tickets import TRIES, Share
 from ..study.units import Placement, SharesUnderWay
 from .arguments import CommandParser
 from .options import add_flags, parse_whole
+from .result_folder import NewResults
 
 DASK = r"dask://([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})"
 ADDRESSES = "processes, dask://HOST:PORT or ray"
@@ -108,10 +109,9 @@ class RayExecutor(Executor):
         return future
 
 
-def find_folder(settings: Settings, resumed: Path | None, where: Placement) -> Path:
+def find_folder(new: NewResults, resumed: Path | None, where: Placement, console: Console) -> Path:
     """Return the folder of results: the one that is continued, that of a share, or a new one."""
-    folder = Path(settings.out) / settings.name
-    return resumed or (durable.new_folder(folder) if where.share is None else folder)
+    return resumed or (new.create(console) if where.share is None else new.place)
 
 
 def describe_shares(share: Share | None, left: SharesUnderWay, again: str) -> str:
