@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -343,9 +344,20 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         alone_rounds,
         parts,
     )
+    refuse_rows(maker, data)
     check_keys(maker, data, "data", skip=("seed",), also=("importance",), parts=parts)
     assert result.jobs  # built, and so checked
     return result
+
+
+def refuse_rows(maker: Callable[..., Any], data: Table) -> None:
+    """Refuse `data.rows` of data that is partitioned: there a partition has it."""
+    takes = parameters(maker)
+    if "rows" in data and "rows" not in takes and "partition" in takes:
+        raise MusterError(
+            f"data.rows: {data['name']} is dealt by a partition, which has the rows that priority "
+            f"clients keep; give data.partition = few and data.partition.rows = {data['rows']!r}"
+        )
 
 
 def data_table(value: Any) -> Table:
