@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import muster
+from muster.base import durable
 from muster.cli.main import main
 from muster.results import store
 from muster.run.phase_times import PHASES
@@ -443,6 +444,9 @@ def test_a_second_call_names_what_is_unfinished(here, capsys, monkeypatch, name)
     assert f"runs/cc is unfinished with these settings; {again}" in " ".join(out.split())
     assert main([*line, "--local.batch_size", "4"]) == 0
     assert "unfinished" not in capsys.readouterr().out, "other settings"
+    with durable.lock_folder(here / "runs/cc"):
+        assert main(line) == 0
+    assert "unfinished" not in capsys.readouterr().out, "another process is at work there"
     assert main([name, "--resume", "runs/cc"]) == 0
     capsys.readouterr()
     assert main(line) == 0

@@ -65,7 +65,8 @@ class NewResults:
         try:
             kept = load_table(folder / "config.toml", follow=False)
             now = tomllib.loads(tomli_w.dumps(self.config))
-            return kept == now and not self.is_done(folder) and not durable.in_use(folder)
+            held = (lock.parent for lock in folder.rglob(durable.LOCK))
+            return kept == now and not self.is_done(folder) and not any(map(durable.in_use, held))
         except (MusterError, OSError):
             return False
 
