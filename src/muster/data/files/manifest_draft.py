@@ -63,8 +63,8 @@ class ManifestDraft:
             return
         self.decisions.append("every client is priority: nothing says whose model it is")
         self.hint = (
-            "# Every client is priority. Is it for some of them, and others help? Then say:\n"
-            f"# priority = {json.dumps([one_line(client)])}\n"
+            "\n# Every client is priority. If the model is for some of them, name these:\n"
+            f"# priority = {json.dumps([one_line(client)])}\n\n"
         )
 
     def recode(self, column: str, changes: Mapping[str, str]) -> None:
