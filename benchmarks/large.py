@@ -14,6 +14,7 @@ the last, which measures the model on everyone.
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -137,7 +138,8 @@ def main() -> None:
             continue
         machine = describe_machine()
         said = subprocess.run(
-            [sys.executable, __file__, "one", name],
+            [sys.executable, "-P", __file__, "one", name],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
             capture_output=True,
             text=True,
             check=True,

@@ -173,6 +173,20 @@ def test_ctrl_c_waits_until_a_library_is_loaded():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_sigterm_while_something_loads(tmp_path):
+    code = f"""
+import signal, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            signal.raise_signal(signal.SIGTERM)
+sys.meta_path.insert(0, Finder())
+{command(RUN)}
+"""
+    done = python(code, tmp_path)
+    assert (done.returncode, done.stderr) == (143, "muster: interrupted\n")
+
+
 @pytest.mark.parametrize(
     "when",
     [

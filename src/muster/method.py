@@ -13,7 +13,7 @@ from .base.checks import check_one_of, check_whole, is_number
 from .base.errors import MusterError
 from .base.params import Params, group_by_layer
 from .base.registry import check_part, kinds
-from .parts.admit import Admit, Everyone
+from .parts.admit import Admit, Everyone, Objective
 from .parts.claim import Claim, Nothing
 from .parts.defences.trust import Audit
 from .parts.effort import AsAsked, Effort
@@ -122,6 +122,12 @@ class Method:
     def refers(self) -> bool:
         """True if a rule needs F(w), the priority clients' loss of the model."""
         return self.join.appraises or self.admit.appraises
+
+    @property
+    def prefers(self) -> bool:
+        """True if a rule treats priority clients unlike others, as far as its parts say so."""
+        by_evidence = self.folds or self.held_out or self.tracks is not None
+        return bool(self.refers or self.warmup or by_evidence or isinstance(self.admit, Objective))
 
     @property
     def reports(self) -> bool:

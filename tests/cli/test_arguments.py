@@ -163,3 +163,39 @@ def test_a_method_is_refined_without_naming_it_again(line, method, tmp_path):
     file.write_text("[[methods]]\nname = 'fedalign'\nprox = 1.0\n")
     table = read_configuration(read("run", str(file), *line))
     assert table["method"] == {"name": "fedalign", "prox": 1.0, **method}
+
+
+@pytest.mark.parametrize("word", ["2026-11-19", "5", "true", "inf", "nan", "1e3"])
+def test_a_key_that_takes_text_takes_its_word_as_it_is(word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chosen = load(read_configuration(read("run", "--name", word, "--out", word))).settings
+    assert (chosen.name, chosen.out) == (word, word)
+    (tmp_path / word).mkdir()
+    table = read_configuration(read("run", "--data", word, "--data.label", word, "--rounds", "5"))
+    assert load(table).data == {"name": "folder", "path": word, "label": word}
+    assert table["rounds"] == 5
+    quoted = read_configuration(read("run", "--name", f'"{word}"', "--network.label", word))
+    assert (quoted["name"], quoted["network"]["label"]) == (word, word)
+
+
+def test_keys_that_take_more_than_text_are_read_as_before():
+    line = (
+        "--data",
+        '{name = "digits", clients = 6}',
+        "--data.priority",
+        "2",
+        "--model",
+        "softmax",
+    )
+    table = read_configuration(read("run", *line, "--measures", '["loss", "fairness"]'))
+    assert table["data"] == {"name": "digits", "clients": 6, "priority": 2}
+    assert table["measures"] == ["loss", "fairness"]
+    own = read_configuration(read("run", "--data", "mine:make", "--data.label", "5"))
+    assert own["data"]["label"] == 5
+
+
+@pytest.mark.parametrize(("given", "name"), [("assist", "assist"), ("assist,fedavg", "NAME")])
+def test_methods_as_a_word_points_to_method(given, name, capsys):
+    for line in (("--methods", given), ("--methods", given, "--method.epsilon", "1")):
+        assert main(["compare", "--data", "digits", *line]) == 2
+        assert f"give --method {name}, several times for several" in capsys.readouterr().err

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 import muster
+from muster.base import durable
 from muster.cli.main import main
 from muster.results import store
 from muster.run.phase_times import PHASES
@@ -366,6 +367,28 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(here):
     assert done.rounds["round"].to_list() == list(range(1, len(done.rounds) + 1))
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_comparison_that_is_asked_to_end_says_how_to_go_on(here, jobs):
+    line = ["--rounds", "100000", "--checkpoint_every", "3", "--name", "long", "--jobs", jobs]
+    process = subprocess.Popen(
+        command("compare", "small.toml", *line),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not any((here / "runs/long").glob("*/checkpoints/round-*")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)  # `timeout` sends both
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert "continue with: muster compare --resume runs/long" in out
+    assert "Traceback" not in out + err
+    assert "resource_tracker" not in err
+
+
 def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, capsys, monkeypatch):
     flags = ["--data", "digits", "--rounds", "9", "--data.clients", "5"]
     assert main(["run", *flags, "--name", "whole"]) == 0
@@ -387,6 +410,47 @@ def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, ca
     assert b.complete
     assert a.rounds.drop("seconds").equals(b.rounds.drop("seconds"))
     assert a.clients.equals(b.clients)
+
+
+UNFINISHED = {
+    "run": (["run", "small.toml", "--method", "fedavg", "--rounds", "4", "--seeds", "1"], 2),
+    "compare": (["compare", "small.toml", "--rounds", "4"], 10),
+    "sweep": (["sweep", "small.toml", "--sweep.local.lr", "0.1", "--jobs", "1"], 1),
+    "tune": (["tune", "small.toml", "--tune.local.lr", "0.1,0.2", "--jobs", "1"], 1),
+}
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_a_second_call_names_what_is_unfinished(here, capsys, monkeypatch, name):
+    from muster.cli.progress_bar import Cells, Progress
+
+    line, last = UNFINISHED[name]
+    line = [*line, "--name", "cc"]
+    calls = []
+
+    def stop(self, row):
+        calls.append(row)
+        if len(calls) == last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", stop)
+        patch.setattr(Cells, "count", stop)
+        assert main(line) == 130
+    assert "unfinished" not in capsys.readouterr().out
+    again = f"to go on: muster {name} --resume runs/cc (writing to runs/cc-2)"
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert f"runs/cc is unfinished with these settings; {again}" in " ".join(out.split())
+    assert main([*line, "--local.batch_size", "4"]) == 0
+    assert "unfinished" not in capsys.readouterr().out, "other settings"
+    with durable.lock_folder(here / "runs/cc"):
+        assert main(line) == 0
+    assert "unfinished" not in capsys.readouterr().out, "another process is at work there"
+    assert main([name, "--resume", "runs/cc"]) == 0
+    capsys.readouterr()
+    assert main(line) == 0
+    assert "unfinished" not in capsys.readouterr().out, "it is finished now"
 
 
 def test_a_finished_run_is_not_run_again(here, capsys):

@@ -62,7 +62,7 @@ def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):
     (["--data", "no/where"], "no/where: no such file or folder"),
     (["--data", "./h", "--data.lable", "x"], "unknown key 'data.lable'; did you mean 'label'"),
     (["--data", "folder"], "data.path: missing"),
-    (["--data", "folder", "--data.path", "3"], "data.path: 3; allowed: text\n"),
+    (["--data", "folder", "--data.path", "3"], "3: no such file or folder"),
     (["--data", "./h", "--data.path", "h"], "data.name: './h' next to data.path"),
 ])  # fmt: skip
 def test_bad_paths_on_the_command_line_are_one_line(here, capsys, flags, message):

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from muster.cli.main import build_parser, main
+from muster.cli.options import read_configuration
+from muster.config.experiment import load
 from muster.report.advice_content import format_way
 from muster.study.advice_store import load_advice
 from small_data import SHARED
@@ -116,3 +118,11 @@ def test_the_appeal_example_is_alive(tmp_path, monkeypatch):
     assert run.rounds["gm_appeal"][-1] > 0.9
     assert set(run.moves["move"]) == {"left", "returned"}
     assert run.warnings == []
+
+
+def test_the_command_under_when_it_helps_is_of_few_rows():
+    (line,) = re.findall(r"`(muster compare[^`]*)`", (ROOT / "README.md").read_text())
+    table = read_configuration(build_parser().parse(shlex.split(line)[1:]))
+    chosen = load(table)
+    assert chosen.data["partition"] == {"kind": "few", "of": "dirichlet"}
+    assert list(chosen.methods) == ["fedavg_priority", "assist"]

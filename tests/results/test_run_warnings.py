@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -278,4 +280,38 @@ def test_a_few_rounds_give_no_warning_about_a_band(fed):
 
 def test_helpers_that_are_never_asked_give_no_warning_about_a_band(fed):
     everyone = replace(fed, priority=np.ones(fed.n, bool), importance=np.ones(fed.n))
-    assert not band(everyone, 0.2).warnings
+    assert "epsilon" not in said(band(everyone, 0.2))
+
+
+ALIKE = "every client is priority"
+
+
+@pytest.mark.parametrize("method", [
+    M.fedalign(), M.fedavg_priority(), M.assist(), M.assist("crossfit"), M.fedda(), M.fedfomo(),
+    M.fedavg(warmup=0.5),
+])  # fmt: skip
+def test_a_method_for_priority_clients_where_everyone_is_one(method):
+    everyone = muster.data.digits(clients=4, priority="all")
+    (warning,) = [w for w in go(everyone, method, rounds=2).warnings if ALIKE in w]
+    assert warning.endswith("say whose model it is: data.priority")
+    two = muster.data.digits(clients=4, priority=2)
+    assert ALIKE not in said(go(two, method, rounds=2))
+
+
+def test_methods_without_roles_give_no_warning_about_priority():
+    everyone = muster.data.digits(clients=4, priority="all")
+    asking = replace(everyone, requirement=np.full(4, 1.0))
+    for method in (M.fedavg(), M.local(), M.qffl(), M.scaffold()):
+        assert ALIKE not in said(go(everyone, method, rounds=2))
+    assert ALIKE not in said(go(asking, M.maxfl(), rounds=2))
+
+
+def test_a_comparison_without_roles_says_so_once_with_a_client_to_name():
+    everyone = muster.data.digits(clients=3, priority="all")
+    named = replace(everyone, names=np.array(["st. o'hara", "north", "south"]))
+    methods = [M.fedalign(), M.fedavg_priority(), M.fedavg()]
+    both = muster.compare(named, methods, muster.models.Softmax(), rounds=2, seeds=1)
+    (warning,) = [w for w in list_warnings(both.runs) if ALIKE in w]
+    assert warning.startswith(f"fedalign, fedavg_priority: {ALIKE}: ")
+    shown = shlex.split(warning.rpartition("--data.priority ")[2])
+    assert json.loads(shown[0]) == ["st. o'hara"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import pickle
+import subprocess
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -163,6 +166,29 @@ def test_a_module_that_a_worker_lacks_is_one_line():
     kind, error = run_packed(b"cnosuchmodule\nwork\n.", pack("task", 0))
     assert kind == "error"
     assert "a worker cannot load the work (No module named 'nosuchmodule')" in str(error)
+
+
+@pytest.mark.parametrize("where", ["executor=pool", "jobs=2"])
+def test_a_script_from_stdin_names_the_cause(where, tmp_path):
+    code = f"""
+import muster
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+small = {{"data": {{"name": "digits", "clients": 4}}, "rounds": 2, "seeds": 2}}
+with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    muster.sweep(small, {{"data.priority": [1]}}, {str(tmp_path / "s")!r}, {where})
+"""
+    words = [sys.executable, "-P", "-"]
+    done = subprocess.run(words, input=code, capture_output=True, text=True, timeout=300)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "it reads the program again, and this one (`__main__`) is no file" in last
+
+
+def test_functions_of_the_program_itself_name_the_cause():
+    lost = b"c__main__\nno_such_function\n."
+    kind, error = run_packed(lost, pickle.dumps(1))
+    assert kind == "error"
+    assert "define it in a module" in str(error)
 
 
 def test_a_part_that_is_not_found_is_one_line_before_anything_runs(tmp_path, monkeypatch):

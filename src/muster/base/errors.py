@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 INTERRUPTED = 130  # the exit code shells use for Ctrl-C
+TERMINATED = 143  # exit code after SIGTERM
 MOST_NAMES = 40  # names that an error lists
 
 

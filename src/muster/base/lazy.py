@@ -19,26 +19,30 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block, in which libraries are loaded.
+    """Defer Ctrl-C, and SIGTERM that is handled, to the end of the block, in which libraries are
+    loaded.
 
     A library that is interrupted while it loads may raise another error ("cannot load module more
     than once per process"), and cannot be loaded again.
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or (before := signal.getsignal(signal.SIGINT)) is None:
-        yield  # only the main thread handles signals
-        return
+    main = threading.current_thread() is threading.main_thread()  # it alone handles signals
+    before = {number: signal.getsignal(number) for number in STOPS} if main else {}
+    before = {number: handler for number, handler in before.items() if callable(handler)}
     received: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    for number in before:
+        signal.signal(number, lambda number, frame: received.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if received:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(received[0])
 
 
 def load_module(name: str) -> ModuleType:

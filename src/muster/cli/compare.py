@@ -18,13 +18,14 @@ from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison
 from ..study.experiment_runs import check_experiment, collect_experiment, compare_experiment
 from ..study.grid import Cell
+from ..study.sweep_result import has_all_runs
 from ..study.units import CellPlan, Placement, SharesUnderWay, lock_units, run_cells
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_configuration, load_experiment
 from .placement import add_placement, describe_shares, open_placement
 from .progress_bar import Progress, add_track, check_trackers, open_trackers
-from .result_folder import list_files, open_folder, report_idle
+from .result_folder import NewResults, list_files, open_folder, report_idle
 
 USUAL = ("fedalign", "fedavg_priority", "fedavg", "local")  # compared where no method is named
 WORTH = 500  # rounds of small clients that take as long as the start of a process
@@ -84,6 +85,16 @@ def place_seeds(experiment: Experiment, where: Placement, tracked: bool) -> Plac
     return replace(where, jobs=max(1, min(s.compute.workers(), len(s.all_seeds), rounds // WORTH)))
 
 
+def describe_results(experiment: Experiment) -> NewResults:
+    """Return what a comparison is about to make."""
+    s = experiment.settings
+
+    def is_done(folder: Path) -> bool:
+        return all(has_all_runs(folder, experiment.methods, seed) for seed in s.all_seeds)
+
+    return NewResults("compare", s, experiment.resolve(), is_done)
+
+
 def run_here(
     experiment: Experiment, resumed: Path | None, trackers: Sequence[str], console: Console
 ) -> tuple[Comparison, Path, int]:
@@ -96,7 +107,7 @@ def run_here(
     code = 0
     rounds = s.rounds * len(seeds) * len(experiment.methods)
     with (
-        open_folder(experiment, resumed) as folder,
+        open_folder(describe_results(experiment), resumed, console) as folder,
         Progress(rounds, console) as progress,
         open_trackers(trackers, s.name, folder, progress, console) as listeners,
     ):
@@ -121,9 +132,9 @@ def run_side_by_side(
     s = experiment.settings
     rounds = s.rounds * len(s.all_seeds) * len(experiment.methods)
     plan = CellPlan(Cell({}), experiment.resolve(), experiment, trusted)
-    code = 0
+    code, shared = 0, where.share is not None
     with (
-        open_folder(experiment, resumed, shared=where.share is not None) as folder,
+        open_folder(describe_results(experiment), resumed, console, shared) as folder,
         lock_units(folder, where),
         Progress(rounds, console) as progress,
     ):

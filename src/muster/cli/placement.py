@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -17,14 +16,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..base import durable
+from rich.console import Console
+
 from ..base.errors import MusterError, first_line, one_line
 from ..base.lazy import load_module
-from ..config.settings import Settings
 from ..study.tickets import TRIES, Share
 from ..study.units import Placement, SharesUnderWay
 from .arguments import CommandParser
 from .options import add_flags, parse_whole
+from .result_folder import NewResults
 
 DASK = r"dask://([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})"
 ADDRESSES = "processes, dask://HOST:PORT or ray"
@@ -47,22 +47,15 @@ def add_placement(parser: CommandParser) -> None:
 
 @contextmanager
 def open_placement(arguments: argparse.Namespace) -> Iterator[Placement]:
-    """Provide the place that a command line names. A share that is asked to end (SIGTERM, as
-    Slurm sends it) is interrupted, so that others take its runs at once."""
+    """Provide the place that a command line names."""
     jobs = parse_whole(arguments.jobs, "--jobs")
     share = None if arguments.share is None else Share.parse(arguments.share)
     if share is not None and arguments.on not in (None, "processes"):
         raise MusterError(f"--share: given together with --on {arguments.on}; give one of them")
     if jobs is not None and arguments.on not in (None, "processes"):
         raise MusterError(f"--jobs: given together with --on {arguments.on}, which has its own")
-    before = signal.getsignal(signal.SIGTERM)
-    if share is not None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with open_executor(arguments.on) as executor:
-            yield Placement(jobs, executor, share)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with open_executor(arguments.on) as executor:
+        yield Placement(jobs, executor, share)
 
 
 @contextmanager
@@ -116,10 +109,9 @@ class RayExecutor(Executor):
         return future
 
 
-def find_folder(settings: Settings, resumed: Path | None, where: Placement) -> Path:
+def find_folder(new: NewResults, resumed: Path | None, where: Placement, console: Console) -> Path:
     """Return the folder of results: the one that is continued, that of a share, or a new one."""
-    folder = Path(settings.out) / settings.name
-    return resumed or (durable.new_folder(folder) if where.share is None else folder)
+    return resumed or (new.create(console) if where.share is None else new.place)
 
 
 def describe_shares(share: Share | None, left: SharesUnderWay, again: str) -> str:

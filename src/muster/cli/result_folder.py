@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import tomli_w
@@ -12,25 +15,73 @@ from rich.console import Console
 
 from ..base import durable
 from ..base.errors import MusterError
-from ..config.experiment import Experiment
+from ..base.schema import Table
+from ..config.experiment import load_table
+from ..config.settings import Settings
 from ..results.run import Run
 from .console import print_line
 
 FRUITLESS = 1  # exit code of a run that ended and learned nothing
 
 
+@dataclass(frozen=True)
+class NewResults:
+    """Results that a command is about to make.
+
+    Attributes:
+        command: name of the command
+        settings: where they go
+        config: their configuration, as it is in their folder
+        is_done: returns True if a folder of them is finished
+    """
+
+    command: str
+    settings: Settings
+    config: Table
+    is_done: Callable[[Path], bool]
+
+    @property
+    def place(self) -> Path:
+        """The folder, unless that exists."""
+        return Path(self.settings.out) / self.settings.name
+
+    def create(self, console: Console) -> Path:
+        """Create a folder for them. Where an earlier one is unfinished, with the same
+        configuration, print how to continue that."""
+        folder = durable.new_folder(self.place)
+        for earlier in takewhile(lambda path: path != folder, durable.numbered_paths(self.place)):
+            if self.is_unfinished(earlier):
+                print_line(
+                    console,
+                    f"{earlier} is unfinished with these settings; to go on: muster {self.command} "
+                    f"--resume {earlier} (writing to {folder})",
+                )
+                break
+        return folder
+
+    def is_unfinished(self, folder: Path) -> bool:
+        """Return True if a folder has the same configuration, and no process finished it or is at
+        work in it; False if it cannot be read."""
+        try:
+            kept = load_table(folder / "config.toml", follow=False)
+            now = tomllib.loads(tomli_w.dumps(self.config))
+            held = (lock.parent for lock in folder.rglob(durable.LOCK))
+            return kept == now and not self.is_done(folder) and not any(map(durable.in_use, held))
+        except (MusterError, OSError):
+            return False
+
+
 @contextmanager
 def open_folder(
-    experiment: Experiment, resumed: Path | None, shared: bool = False
+    new: NewResults, resumed: Path | None, console: Console, shared: bool = False
 ) -> Iterator[Path]:
     """Provide the folder of a run or comparison, with its configuration. After an error, a new
     folder without results is removed. One that is shared with other processes is left to them."""
-    settings = experiment.settings
     if shared:
-        yield resumed or Path(settings.out) / settings.name
+        yield resumed or new.place
         return
-    folder = resumed or durable.new_folder(Path(settings.out) / settings.name)
-    durable.write(folder / "config.toml", tomli_w.dumps(experiment.resolve()))
+    folder = resumed or new.create(console)
+    durable.write(folder / "config.toml", tomli_w.dumps(new.config))
     try:
         yield folder
     except MusterError:

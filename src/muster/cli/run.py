@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -30,7 +31,7 @@ from .arguments import CommandParser
 from .console import print_line
 from .options import add_configuration, load_experiment, refuse_several_methods
 from .progress_bar import Progress, add_track, check_trackers, open_trackers
-from .result_folder import list_files, open_folder, report_idle
+from .result_folder import NewResults, list_files, open_folder, report_idle
 
 ONE = "`muster run` runs one; use `muster compare` for several"
 
@@ -96,6 +97,11 @@ def phase_table(seconds: Mapping[str, float]) -> Table:
     return table
 
 
+def is_complete(folder: Path) -> bool:
+    """Return True if a folder holds a run with all its rounds."""
+    return store.is_run(folder) and bool(store.read_marker(folder)["complete"])
+
+
 def run_experiment(
     arguments: argparse.Namespace, console: Console, times: PhaseTimes | None
 ) -> int:
@@ -124,8 +130,9 @@ def run_experiment(
     if follows:
         return follow(experiment, fed, modules[label], console)
     code = 0
+    new = NewResults("run", s, experiment.resolve(), is_complete)
     with (
-        open_folder(experiment, resumed) as folder,
+        open_folder(new, resumed, console) as folder,
         Progress(s.rounds, console) as progress,
         open_trackers(trackers, s.name, folder, progress, console) as listeners,
     ):

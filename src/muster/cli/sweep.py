@@ -21,7 +21,7 @@ from .console import print_line
 from .options import add_configuration, find_resume_folder, read_configuration
 from .placement import add_placement, describe_shares, find_folder, open_placement
 from .progress_bar import Cells
-from .result_folder import FRUITLESS, explain_errors, explain_interrupt
+from .result_folder import FRUITLESS, NewResults, explain_errors, explain_interrupt
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -44,7 +44,8 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     code = 0
     with open_placement(arguments) as where:
         shared = where.share is not None
-        folder = find_folder(s, resumed, where)
+        new = NewResults("sweep", s, plan.config, plan.is_done)
+        folder = find_folder(new, resumed, where, console)
         with explain_errors(folder, "sweep", shared):
             try:
                 with Cells(sum(len(cell.seeds) for cell in plan.cells), console) as progress:

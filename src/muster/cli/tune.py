@@ -15,7 +15,7 @@ from .console import print_line
 from .options import add_configuration, find_resume_folder, read_configuration
 from .placement import add_placement, describe_shares, find_folder, open_placement
 from .progress_bar import Cells
-from .result_folder import explain_errors, explain_interrupt
+from .result_folder import NewResults, explain_errors, explain_interrupt
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -38,7 +38,8 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     total = sum(len(cell.seeds) for cells in plan.cells.values() for cell in cells)
     with open_placement(arguments) as where:
         shared = where.share is not None
-        folder = find_folder(s, resumed, where)
+        new = NewResults("tune", s, plan.config, lambda folder: (folder / tune.MARKER).exists())
+        folder = find_folder(new, resumed, where, console)
         with explain_errors(folder, "tune", shared):
             try:
                 with Cells(total, console) as progress:

@@ -12,14 +12,19 @@ import dataclasses
 import inspect
 import re
 import tomllib
+import types
+import typing
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from ..base.errors import MusterError, unknown_name
-from ..base.registry import INSTALLED, Catalogue
-from ..base.schema import Table, as_named_table, build, convert, label_and_key, parameters
+from ..base.registry import INSTALLED, Catalogue, kinds
+from ..base.schema import Table, as_named_table, build, convert, fits, label_and_key, parameters
+from ..federation import Federation
 from ..methods import Method
+from .network import Network
+from .settings import Settings
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
 SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods use
@@ -77,7 +82,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
             read = parse_list if head == "sweep" or "." in rest else parse_value
             table.setdefault(head, {})[rest] = read(text)
         else:
-            set_key(table, names[key], parse_value(text), f"--{key}")
+            set_key(table, names[key], read_flag(table, names[key], text), f"--{key}")
     return fill_names(table)
 
 
@@ -136,10 +141,19 @@ def list_methods(table: Table) -> list[Table]:
     """Return the methods of a configuration as tables."""
     given = table.get("methods") or [table.get("method", CHOSEN["method"])]
     if not isinstance(given, list):
-        raise MusterError("methods: give a list of tables, each with a name")
+        raise not_methods(given)
     if isinstance(given[0], dict) and "methods" not in table:
         given = [{"name": CHOSEN["method"], **given[0]}]
     return [as_named_table("method", item) for item in given]
+
+
+def not_methods(given: Any) -> MusterError:
+    """Return the error of `methods` that are no list of names or tables."""
+    name = given if isinstance(given, str) and "," not in given else "NAME"
+    return MusterError(
+        f"methods: {given!r}; give --method {name}, several times for several, or in a file a list "
+        "of names, or of tables, each with a name"
+    )
 
 
 def get_label(entry: Table) -> str:
@@ -193,6 +207,36 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def read_flag(table: Table, key: str, text: str) -> Any:
+    """Return a flag's value for a key: its word as it is where the key takes text, and not what
+    TOML reads in the word (a date, a number).
+
+    >>> read_flag({}, "name", "2026-11-19"), read_flag({}, "rounds", "20")
+    ('2026-11-19', 20)
+    """
+    value = parse_value(text)
+    if key in CHOSEN:
+        return value if isinstance(value, (str, dict)) else text
+    kind = find_type(table, key)
+    options = get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    taken = str not in options or any(fits(value, option) for option in options)
+    return value if taken else text
+
+
+def find_type(table: Table, key: str) -> Any:
+    """Return the type of a key of the settings, the data or the network; None: it is not known."""
+    head, _, rest = key.partition(".")
+    if head == "network":
+        return parameters(Network).get(rest)
+    if head != "data":
+        return parameters(Settings).get(key)
+    data, known = table.get("data"), kinds(Federation)
+    name = str(data.get("name", CHOSEN["data"]) if isinstance(data, dict) else data)
+    if ":" in name:
+        return None  # a function of the user's, which is not loaded here
+    return parameters(known.get(name) or known["folder"]).get(rest)  # else it is a path
 
 
 def parse_list(text: str) -> list[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from ..run.checkpoint import Keep
 from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
 from ..tasks.task import target_kind
-from .dotted_keys import add_trust, build_method, rename_keys
+from .dotted_keys import add_trust, build_method, not_methods, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members
 from .settings import Settings
 
@@ -294,7 +295,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     if given is None:
         given = [table.pop("method", {"name": "fedalign"})]
     if not isinstance(given, list) or not given:
-        raise MusterError("methods: give a list of tables, each with a name")
+        raise not_methods(given)
     methods: dict[str, Table] = {}
     own_local: dict[str, Local] = {}
     # A real federation, simulated or not; an audit cannot be private.
@@ -343,9 +344,20 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         alone_rounds,
         parts,
     )
+    refuse_rows(maker, data)
     check_keys(maker, data, "data", skip=("seed",), also=("importance",), parts=parts)
     assert result.jobs  # built, and so checked
     return result
+
+
+def refuse_rows(maker: Callable[..., Any], data: Table) -> None:
+    """Refuse `data.rows` of data that is partitioned: there a partition has it."""
+    takes = parameters(maker)
+    if "rows" in data and "rows" not in takes and "partition" in takes:
+        raise MusterError(
+            f"data.rows: {data['name']} is dealt by a partition, which has the rows that priority "
+            f"clients keep; give data.partition = few and data.partition.rows = {data['rows']!r}"
+        )
 
 
 def data_table(value: Any) -> Table:

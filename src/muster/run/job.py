@@ -7,12 +7,13 @@ clients have the same `Job`. How it is computed (`Compute`) and how often it is 
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from ..base.arrays import Float64
 from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError, plural
 from ..base.lazy import nn
@@ -23,6 +24,7 @@ from ..engines.descent import initial_optimizer_state
 from ..engines.row_release import refuse_module
 from ..engines.row_results import Split
 from ..federation import Federation
+from ..federation.population import Population
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec, as_module
@@ -195,13 +197,17 @@ class Job:
         """The number of warm-up rounds, which ask only the objective's clients."""
         return self.method.warmup_rounds(self.rounds)
 
-    def find_warnings(self, others: Float64) -> list[str]:
-        """Return a warning if the whole run is warm-up, so that the other clients, of these shares
-        of the data, are never asked; and those of its privacy."""
+    def find_warnings(self, population: Population) -> list[str]:
+        """Return a warning if nobody but priority clients takes part, in a method that is made for
+        others' help, or if the whole run is warm-up, so that others are never asked; and those of
+        its privacy."""
         found = []
         if self.privacy is not None and not self.protects_rows:
-            found = find_privacy_warnings(self.privacy, len(others), self.noise)
-        if self.warmup < self.rounds or not others.any() or not self.method.refers:
+            found = find_privacy_warnings(self.privacy, population.n, self.noise)
+        if not population.others.any():
+            idle = self.method.prefers and len(population.participants) > 1
+            return [*found, *([explain_no_others(population)] if idle else [])]
+        if self.warmup < self.rounds or not self.method.refers:
             return found
         return [
             *found,
@@ -265,3 +271,16 @@ class Job:
     def has_client_state(self) -> bool:
         """True if clients have state between rounds."""
         return bool(self.memory({}, ()))
+
+
+def explain_no_others(population: Population) -> str:
+    """Return the warning of a run in which every client is priority."""
+    example = ""
+    if population.names is not None:
+        first = json.dumps([str(population.names[population.participants[0]])], ensure_ascii=False)
+        example = f" --data.priority {shlex.quote(first)}"
+    return (
+        "every client is priority: there are no others whose help this method could take or "
+        "leave, so that it trains on all clients, as FedAvg does; say whose model it is:"
+        f"{example or ' data.priority'}"
+    )

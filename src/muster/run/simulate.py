@@ -154,7 +154,7 @@ def run_job(
             **evaluate.compute_baselines(fed, task),
             **chosen,
             "doubts": [
-                *job.find_warnings(fed.population.others),
+                *job.find_warnings(fed.population),
                 *([] if account is None else account.find_warnings()),
                 *find_data_warnings(fed, values=job.privacy is None),
                 *evaluate.find_clients_without_loss(fed, task),

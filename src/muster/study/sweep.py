@@ -114,8 +114,16 @@ class SweepPlan:
     def begin(self, folder: Path) -> None:
         """Write the marker file and the configuration."""
         write_marker(folder, self.over, **self.listed)
-        table = {**to_table(self.base), "sweep": self.over}
-        durable.write(folder / CONFIG, tomli_w.dumps(table))
+        durable.write(folder / CONFIG, tomli_w.dumps(self.config))
+
+    @property
+    def config(self) -> Table:
+        """The configuration, as it is in the folder."""
+        return {**to_table(self.base), "sweep": self.over}
+
+    def is_done(self, folder: Path) -> bool:
+        """Return True if a folder has every run."""
+        return all(cell.has_seed(folder, seed) for cell in self.cells for seed in cell.seeds)
 
 
 def plan_sweep(

@@ -150,6 +150,11 @@ class TuningPlan:
     grids: dict[str, int]
     cells: dict[str, list[CellPlan]]
 
+    @property
+    def config(self) -> Table:
+        """The configuration, as it is in the folder."""
+        return {**to_table(self.base), "tune": to_table(self.given)}
+
 
 def plan_tuning(
     table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
@@ -295,8 +300,7 @@ def run_tuning(plan: TuningPlan, folder: Path, where: Placement, on_cell: OnCell
 
     def begin() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        table = {**to_table(plan.base), "tune": to_table(plan.given)}
-        durable.write(folder / CONFIG, tomli_w.dumps(table))
+        durable.write(folder / CONFIG, tomli_w.dumps(plan.config))
 
     every = [continue_cell(cell, folder) for mine in plan.cells.values() for cell in mine]
     if (folder / CONFIG).exists():

@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -149,6 +150,12 @@ class WorkerPool:
             ) from None
 
     def _explain(self, task: str, error: Exception, deaths: int) -> MusterError:
+        if isinstance(error, BrokenProcessPool) and not self.proven and not is_main_a_file():
+            return MusterError(
+                f"{'executor' if self.outside else 'jobs'}: {task}: its worker could not start: it "
+                "reads the program again, and this one (`__main__`) is no file; save it as a file, "
+                "with these calls below `if __name__ == '__main__':`, and run that"
+            )
         if self.outside:
             why = f"{type(error).__name__}: {one_line(first_line(error))}"
             return MusterError(
@@ -239,6 +246,12 @@ def pack(what: str, value: object) -> bytes:
         ) from None
 
 
+def is_main_a_file() -> bool:
+    """Return True if a new process can read this program again: it is a file, or needs none."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return path is None or Path(path).is_file()
+
+
 def run_packed(call: bytes, task: bytes) -> tuple[str, Any]:
     """Run a function on a task, in a worker: "done" and its result, or "error" and the error.
 
@@ -250,9 +263,11 @@ def run_packed(call: bytes, task: bytes) -> tuple[str, Any]:
             work, value = pickle.loads(call), pickle.loads(task)
         except Exception as error:
             why = one_line(first_line(error))
+            advice = "install what it needs there, at the same version"
+            if "'__main__'" in why:
+                advice = "define it in a module: workers do not have this program's own functions"
             return "error", MusterError(
-                f"executor: a worker cannot load the work ({why}); install what it needs there, at "
-                "the same version"
+                f"executor: a worker cannot load the work ({why}); {advice}"
             )
         try:
             return "done", work(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -393,6 +394,31 @@ def test_few_is_named_in_a_configuration():
     fed = load({"data": data}).federation(0)
     assert fed.train.sizes.tolist() == [6, 6] + [32] * 8
     assert fed.test.sizes.tolist() == [34, 34] + [8] * 8
+
+
+def test_few_covers_all_priority_clients_unless_it_says_how_many():
+    def sizes(**more):
+        return muster.data.digits(clients=10, **more).train.sizes[:4].tolist()
+
+    few = Few(of=Shards(size=20), rows=6)
+    assert sizes(partition=few) == [6, 6, 32, 32]
+    assert sizes(partition=few, priority=3) == [6, 6, 6, 32]
+    assert sizes(partition=few, priority=(1, 0, 2)) == [6, 6, 6, 32]
+    assert sizes(partition=few, priority=(3,)) == [6, 32, 32, 32]
+    assert sizes(partition=few, priority="all") == [6, 32, 32, 32]
+    assert sizes(partition=dataclasses.replace(few, first=1), priority=3) == [6, 32, 32, 32]
+    table = {"kind": "few", "of": {"kind": "shards", "size": 20}, "rows": 6}
+    chosen = load({"data": {"name": "digits", "clients": 10, "partition": table}})
+    assert chosen.federation(0).train.sizes[:3].tolist() == [6, 6, 32]
+    assert load(chosen.resolve()).federation(0).train.sizes[:3].tolist() == [6, 6, 32]
+
+
+def test_rows_of_data_that_is_partitioned_points_to_the_partition():
+    hint = "give data.partition = few and data.partition.rows = 20"
+    with pytest.raises(MusterError, match=f"data.rows: digits is dealt .*; {hint}"):
+        load({"data": {"name": "digits", "rows": 20}})
+    with pytest.raises(MusterError, match=r"unknown key 'data\.rows'"):
+        load({"data": {"name": "diabetes", "rows": 20}})
 
 
 def test_who_keeps_few_rows_is_tested_on_its_others():

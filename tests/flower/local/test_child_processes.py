@@ -11,6 +11,7 @@ import time
 import pytest
 
 from helpers import alive
+from muster.base.errors import MusterError
 from muster.flower.local import child_processes
 from muster.flower.local.child_processes import Guardian
 
@@ -103,3 +104,16 @@ def test_a_process_that_is_gone_is_no_error():
     child.wait()
     child_processes.signal_all([child.pid], signal.SIGKILL)
     assert os.getpid() not in child_processes.descendants(os.getpid())
+
+
+def test_a_script_of_flower_that_is_not_found_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MusterError, match="Flower is installed, but its scripts are neither in"):
+        child_processes.program("flower-superlink")
+    monkeypatch.setattr(child_processes, "find_spec", lambda name: None)
+    with pytest.raises(MusterError, match="not found; install it with pip install"):
+        child_processes.program("flower-superlink")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "flower-superlink").touch()
+    assert child_processes.program("flower-superlink") == str(tmp_path / "bin/flower-superlink")

@@ -197,6 +197,8 @@ class FolderReader:
         if label is not None:
             self.check_label(label)
             self.check_copies([c.name for c in checks if c.used], label)
+        if len(rows) > 1:
+            self.draft.leave_priority(next(iter(rows)))
         manifest = self.draft.build(manifest_places(self.place)[0])
         fed, more = try_reading(self.place, self.settings, manifest)
         if self.finds_more(more):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,11 +30,13 @@ class ManifestDraft:
         before: the manifest that is there already
         fixed: keys that are set elsewhere, and are not written
         decisions: in words, in the order in which they were made
+        hint: setting that only the user can decide, as a comment to change
     """
 
     before: Manifest
     fixed: frozenset[str]
     decisions: list[str] = field(default_factory=list)
+    hint: str = ""
 
     def __post_init__(self) -> None:
         options = asdict(self.before.options)
@@ -54,6 +57,18 @@ class ManifestDraft:
         self.table[key] = value
         self.reasons[key] = reason
         self.decisions.append(reason)
+
+    def leave_priority(self, client: str) -> None:
+        """Say that every client is priority, unless something says whose model it is, and how to
+        name one such as `client`."""
+        stated = "priority" in self.fixed or "priority" in self.table
+        if stated or any(role.get("priority") for role in self.clients.values()):
+            return
+        self.decisions.append("every client is priority: nothing says whose model it is")
+        self.hint = (
+            "\n# Every client is priority. If the model is for some of them, name these:\n"
+            f"# priority = {json.dumps([one_line(client)])}\n\n"
+        )
 
     def recode(self, column: str, changes: Mapping[str, str]) -> None:
         """Replace values of a column."""
@@ -108,7 +123,7 @@ class ManifestDraft:
 
     def write(self) -> str:
         """Return the text: keys with their reasons as comments, then tables."""
-        lines = [HEAD]
+        lines = [HEAD, self.hint]
         for key, value in self.tables().items():
             if key in self.reasons:
                 lines.append(f"# {one_line(self.reasons[key])}\n")

@@ -28,7 +28,7 @@ from ...federation import Federation
 from ...federation.ragged_rows import RaggedRows
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
 from ..sources.dataset import DataSet, load_local
-from ..split.partition import Partition, Shards, by_column
+from ..split.partition import Partition, Shards, by_column, choose_few
 from ..split.portions import Portions
 from ..split.train_test import as_pair, federate, first_clients, hold_out_partition, last_clients
 
@@ -67,6 +67,7 @@ def partition_images(
     local = load_local(data, folder)
     x, y = local.arrays["x"], local.arrays["y"]
     labelled = y.astype(np.int64)
+    partition = choose_few(partition, priority)
     parts: Sequence[Int64]
     test, test_parts = None, None
     if "test_x" in local.arrays:

@@ -15,7 +15,7 @@ from ...base.checks import check_whole
 from ...base.lazy import datasets
 from ...base.registry import part
 from ...federation import Federation, Scaler
-from ..split.partition import Partition, Shards
+from ..split.partition import Partition, Shards, choose_few
 from ..split.train_test import federate, hold_out, hold_out_partition
 
 DIABETES_COLUMNS = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
@@ -43,6 +43,7 @@ def digits(
     """
     pixels, known = load_digits()
     x, labels = (pixels / 16).astype(np.float32), known.copy()
+    partition = choose_few(partition, priority)
     train, test = hold_out_partition(partition, labels, clients, test_fraction, seed)
     fed = federate(
         x,

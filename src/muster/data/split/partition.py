@@ -10,7 +10,7 @@ they point into to a `Federation`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -282,7 +282,8 @@ class Few:
 
     Attributes:
         of: the other partition
-        first: number of clients that keep few rows
+        first: number of clients that keep few rows; default: that of the priority clients where
+            they are the first ones, else 1
         rows: number of rows each of them keeps
 
     >>> import numpy as np
@@ -292,21 +293,47 @@ class Few:
     """
 
     of: Partition = IID()
-    first: int = 1
+    first: int | None = None
     rows: int = 20
 
     def __post_init__(self) -> None:
-        check_whole("few first", self.first)
+        if self.first is not None:
+            check_whole("few first", self.first)
         check_whole("few rows", self.rows)
+
+    @property
+    def count(self) -> int:
+        """The number of clients that keep few rows."""
+        return 1 if self.first is None else self.first
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Return the other partition's parts, the first of them cut short."""
         parts = self.of.split(y, clients, seed)
-        check_whole("few first", self.first, 1, clients)
+        check_whole("few first", self.count, 1, clients)
         draw = rng.generator(seed, "partition few")
         # The order does not depend on `rows`: more rows include the fewer.
-        first = [draw.permutation(parts[k])[: self.rows] for k in range(self.first)]
-        return Portions.of([*first, *(parts[k] for k in range(self.first, clients))])
+        first = [draw.permutation(parts[k])[: self.rows] for k in range(self.count)]
+        return Portions.of([*first, *(parts[k] for k in range(self.count, clients))])
+
+
+def choose_few(partition: Partition, priority: ArrayLike | None) -> Partition:
+    """Return a partition whose first clients keep few rows with their number, where it has none:
+    that of the priority clients, where they are the first ones.
+
+    >>> choose_few(Few(), 2).first, choose_few(Few(), (1, 0)).first, choose_few(Few(), (3,)).first
+    (2, 2, None)
+    >>> choose_few(Few(first=1), 2).first, choose_few(Few(), "all").first
+    (1, None)
+    """
+    if not isinstance(partition, Few) or partition.first is not None:
+        return partition
+    who = np.asarray(priority)
+    if who.dtype.kind not in "iu":
+        return partition
+    if who.ndim == 0:
+        return replace(partition, first=int(who))
+    known = np.array_equal(np.sort(who), np.arange(len(who)))
+    return replace(partition, first=len(who)) if known else partition
 
 
 def by_column(values: ArrayLike) -> tuple[Portions, list[Any]]:

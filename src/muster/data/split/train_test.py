@@ -75,7 +75,7 @@ def hold_out_partition(
         return hold_out(parts, y, fraction, seed)
     whole = partition.of.split(y, clients, seed)
     train, test = hold_out(whole, y, fraction, seed)
-    few = range(partition.first)
+    few = range(partition.count)
     rest = [np.setdiff1d(whole[k], parts[k]) for k in few]
     for k in few:
         if not len(rest[k]):
@@ -83,7 +83,7 @@ def hold_out_partition(
                 f"few rows: {partition.rows}, and client {k} has {len(whole[k])} in all; lower "
                 "them, so that others are left to test it on"
             )
-    more = range(partition.first, clients)
+    more = range(partition.count, clients)
     return (
         Portions.of([*(parts[k] for k in few), *(train[k] for k in more)]),
         Portions.of([*rest, *(test[k] for k in more)]),

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from os import pathsep
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,14 @@ def program(name: str) -> str:
     """Return the path of one of Flower's commands, next to the running Python or on the path."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise MusterError(f"{name}: not found; install it with pip install 'muster-fl[flower]'")
-    return found
+    if found is not None:
+        return found
+    if find_spec("flwr") is not None:
+        raise MusterError(
+            f"{name}: Flower is installed, but its scripts are neither in {beside.parent} nor on "
+            "PATH; add their folder to PATH (`pip show -f flwr` names it)"
+        )
+    raise MusterError(f"{name}: not found; install it with pip install 'muster-fl[flower]'")
 
 
 def python(module: str, *words: str) -> list[str]:

@@ -183,7 +183,7 @@ def federate(
         },
         recipe=ModelRecipe.of(job.model, module, model_inputs, job.task, job.method.serves),
         row_account=RowAccount.open(job, population.sizes),
-        facts={} if job.privacy is None else {"doubts": job.find_warnings(population.others)},
+        facts={} if job.privacy is None else {"doubts": job.find_warnings(population)},
     )
     result = run_rounds(
         setup,
