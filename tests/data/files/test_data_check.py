@@ -564,7 +564,6 @@ def test_classes_are_the_words_of_one_client_and_yes_is_the_second(here):
         assert tomllib.loads(muster.data.check(one[0]).manifest)["classes"] == classes
 
 
-<<<<<<< HEAD
 def diagnosed(seed, *labels, **more):
     """Rows in which labels take turns."""
     return clean(seed, **more).with_columns(outcome=pl.Series(np.resize(labels, 60)))
@@ -747,7 +746,8 @@ def test_numbers_as_labels_and_one_class_name_what_the_command_line_takes(here, 
     with pytest.raises(muster.MusterError, match="every label is 'ill'") as error:
         muster.Federation.from_folder("o", scale="pooled")
     assert 'targets = "numbers"' in str(error.value)
-=======
+
+
 def test_a_folder_without_roles_says_that_every_client_is_priority(here):
     text = "age,dose,label\n" + "".join(f"{50 + k},{k % 7}.5,{k % 2}\n" for k in range(30))
     put("h", north=text, south=text.replace("5", "6"))
@@ -760,4 +760,3 @@ def test_a_folder_without_roles_says_that_every_client_is_priority(here):
     Path("h/manifest.toml").write_text("[clients.south]\npriority = true\n")
     assert "every client" not in str(muster.data.check("h"))
     assert "every client" not in str(muster.data.check("h/north.csv"))
->>>>>>> fix-cli
