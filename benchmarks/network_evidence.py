@@ -54,13 +54,15 @@ PLAIN = replace(muster.methods.assist(), weigh=OneDistance())
 def play(
     fed: Federation, method: muster.Method, model: torch.nn.Module, rounds: int, seed: int
 ) -> tuple[float, float]:
-    """Return the test accuracy, and the helpers' weight in a round on average."""
+    """Return the test accuracy (NaN without test rows), and the helpers' weight in a round on
+    average."""
     SEEN.clear()
     run = muster.simulate(
         fed, method, copy.deepcopy(model), rounds, LOCAL, seed=seed, evaluate_every=rounds
     )
     helped = run.clients.filter(~run.clients["priority"])["weight"].sum() / rounds
-    return float(run.rounds["test_accuracy"][-1]), float(helped)
+    accuracy = np.nan if fed.test is None else run.rounds["test_accuracy"][-1]
+    return float(accuracy), float(helped)
 
 
 def draw_twins(fed: Federation, rows: RaggedRows, seed: int) -> Federation:
