@@ -107,8 +107,8 @@ class Spread:
     """v_k, how far a client's reply is from the reply of unlimited rows, as its folds show it.
 
     Clients of the objective train on disjoint folds of their rows and reply with the mean; v_k is
-    the squared distance between the folds' models (`muster.run.folds`). Others claim 0. Of a model of
-    several layers the shares of the layers travel next to it.
+    the squared distance between the folds' models (`muster.run.folds`). Others claim 0. Of a model
+    of several layers the shares of the layers travel next to it.
 
     Attributes:
         folds: into how many a client's rows are split
