@@ -140,6 +140,10 @@ VARIANTS = {
             }
         },
     ),
+    "help for a network, under guard": (
+        {"name": "assist", "guard": True},
+        {"model": {"name": "mlp", "hidden": [16]}, "rounds": 3},
+    ),
     "sketches before models": (
         {"name": "assist", "sketch": 64},
         {"model": {"name": "mlp", "hidden": [16]}, "rounds": 4},
