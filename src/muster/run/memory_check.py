@@ -63,9 +63,14 @@ class MemoryNeed:
     own: int
 
     @property
+    def kept(self) -> int:
+        """Bytes of states in memory: large ones lie on disk."""
+        return self.touched if self.states <= MAPPED_FROM else 0
+
+    @property
     def held(self) -> int:
-        """Bytes in memory: large states lie on disk."""
-        return self.asked * self.reply + (self.touched if self.states <= MAPPED_FROM else 0)
+        """Bytes of replies and states in memory."""
+        return self.asked * self.reply + self.kept
 
 
 def count_memory(
@@ -172,6 +177,9 @@ def forecast_memory(
     largest = chunk * item * layers.largest
     copied = 0 if fed.train.x.dtype == compute.number else width
     measuring = threads * min(chunk, rows) * item * (copied + layers.at_once)
+    # Clients' own models are measured in copies, as many at once as replies are averaged.
+    owned = params.nbytes(job.memory(model, params.trainable_names(module)).get("own", {}))
+    owned = min(fed.population.n * owned, REPLIES) + (need.kept if owned else 0)
     return MemoryForecast(
         process=PROCESS + (COMPILED if compiled else 0),
         rows=float(sum(part.nbytes for part in data)),
@@ -179,7 +187,7 @@ def forecast_memory(
         held=float(need.held + need.asked * need.own),
         plans=PLANNED * drawn * (0.0 if job.local.batch_size is None else 1.0),
         training=float(training),
-        measuring=float(measuring * (1.0 if largest > MAPPED else LOOSE) + MEASURED * rows),
+        measuring=float(measuring * (1.0 if largest > MAPPED else LOOSE) + MEASURED * rows + owned),
         clients=float(CLIENT * fed.n + ENTRY * need.asked * job.rounds),
     )
 
