@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 FIGURE = PAGE.with_name("large.svg")
 HEAD = ("what", "clients", "asked", "rounds", "processor ms a round", "quartiles")
 HEAD += ("peak GB over the data",)
-MEASURED = 3  # columns from the end that were measured; those before name the run
+NAMED = 3  # columns that name the run
 LINES = {
     "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 20),
     "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 20),
@@ -97,7 +97,7 @@ def write(row: list[str], machine: str) -> None:
     head, rest = PAGE.read_text().split(begin)
     old, tail = rest.split(end)
     rows = [line[2:-2].split(" | ") for line in old.splitlines() if line.startswith("| ")][2:]
-    kept = {tuple(cells[:-MEASURED]): cells for cells in (*rows, row)}
+    kept = {tuple(cells[:NAMED]): cells for cells in (*rows, row)}
     notes = dict(re.findall(r"^- (.*?): (.*)$", old, re.MULTILINE)) | {row[0]: machine}
     lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, *kept.values())]
     lines.insert(1, "|" + " --- |" * len(HEAD))
