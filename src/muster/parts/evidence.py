@@ -25,7 +25,6 @@ itself, and `FedFomo`, which weighs every reply by its loss on rows that are hel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -94,7 +93,6 @@ def products(
     helpers: Bool,
     names: tuple[str, ...],
     target: Params | None = None,
-    scale: Mapping[str, float] | None = None,
 ) -> tuple[Float64, Float64, float]:
     """Return G, c and |t|^2 in float64: the products of the ways d_j from m_P to each helper's
     reply with one another and with `t`, the way from m_P to the mean of `target`.
@@ -104,7 +102,6 @@ def products(
         helpers: which replies are helpers'
         names: the parameters that move by gradient
         target: a stack of models like `models`, whose mean has the same weights; None: t = 0
-        scale: the weight of each parameter in all products; None: 1
     """
     n, length = int(helpers.sum()), 0.0
     own, at = (torch.from_numpy(np.flatnonzero(some)) for some in (base, helpers))
@@ -115,13 +112,12 @@ def products(
         own, at, share = (t.to(rows.device) for t in (own, at, share))
         mean = share @ rows.index_select(0, own).double()
         away = rows.index_select(0, at).double().sub_(mean)
-        weight = 1.0 if scale is None else scale[name]
         # By torch: the threads of scipy's BLAS keep a core busy for long after they are done.
-        gram += weight * (away @ away.t()).cpu()
+        gram += (away @ away.t()).cpu()
         if target is not None:
             t = share @ as_rows(target[name]).index_select(0, own).double() - mean
-            gain += weight * np.asarray((away @ t).cpu().numpy(), np.float64)
-            length += weight * float(t @ t)
+            gain += np.asarray((away @ t).cpu().numpy(), np.float64)
+            length += float(t @ t)
     # A product of matrices may round (i, j) otherwise than (j, i).
     return (torch.tril(gram) + torch.tril(gram, -1).t()).numpy(), gain, length
 
@@ -214,41 +210,25 @@ def compare_by_spread(
         by_layer: measure in units of each layer's noise, where clients send their layers' shares
     """
     names = replies.trainable or tuple(replies.models)
-    spread, scale = np.where(base > 0, replies.claim, 0.0), None
+    spread, layers, scales = np.where(base > 0, replies.claim, 0.0), [names], np.ones(1)
     if by_layer and SPREAD in replies.extra:
         share = replies.extra[SPREAD]["share"].cpu().double().clamp(min=0.0).numpy()
         of_layers = spread[:, None] * share
         scales = scale_layers(base**2 @ of_layers)
-        layers = zip(group_by_layer(names).values(), scales.tolist(), strict=True)
-        scale = {name: h for layer, h in layers for name in layer}
-        spread = of_layers @ scales
-    gram, _, _ = products(replies.models, base, helpers, names, scale=scale)
+        layers, spread = list(group_by_layer(names).values()), of_layers @ scales
+    found = [products(replies.models, base, helpers, layer)[0] for layer in layers]
+    gram = np.tensordot(scales, np.stack(found), 1)
     gain: Float64 = (base**2 * spread).sum() - (base * spread)[helpers]
     return gram, gain
-
-
-def scale_targets(
-    tracks: Sequence[Params], targets: Sequence[Params], base: Float64, names: tuple[str, ...]
-) -> dict[str, float]:
-    """Return the scale of each parameter by which all layers have the same part of `|D_V - D_P|^2`
-    over the folds of a round."""
-    layers, nobody = group_by_layer(names), np.zeros(len(base), np.bool_)
-    lengths = [
-        sum(products(m, base, nobody, layer, t)[2] for m, t in zip(tracks, targets, strict=True))
-        for layer in layers.values()
-    ]
-    scales = scale_layers(np.array(lengths)).tolist()
-    return {n: h for layer, h in zip(layers.values(), scales, strict=True) for n in layer}
 
 
 def scale_layers(noise: Float64) -> Float64:
     """Return `h_l = v / (L v_l)`, by which all L layers have the same part of `v = sum_l v_l`.
 
     Layers differ: in one, rows decide little, and its noise is large and harmless; in another the
-    same distance is a different model. At a minimum of the loss the
-    variance of an estimate is the inverse of the loss's curvature, so that distance in standard
-    errors is distance in loss. Layer by layer is as fine as one variance can be measured from two
-    halves.
+    same distance is a different model. At a minimum of the loss the variance of an estimate is the
+    inverse of the loss's curvature, so that distance in standard errors is distance in loss. Layer
+    by layer is as fine as one variance can be measured from two halves.
 
     Args:
         noise: v_l, the variance of m_P in each layer
@@ -378,7 +358,7 @@ class CrossFit:
     one weight for all. The pull of one round, `|sum_j a_j d_j|`, is at most
     `|D_V - D_P|` (both in the mean square over folds), so that a helper cannot save up trust and
     spend it at once. Of a model of several layers, distances are sums over layers, each in units of
-    its own `|D_V - D_P|` over the folds of the round (`scale_targets`).
+    its own `|D_V - D_P|` over the folds of the round (`scale_layers`).
 
     Attributes:
         folds: F, of the rows of the objective's clients
@@ -421,15 +401,21 @@ class CrossFit:
         names = replies.trainable or tuple(replies.models)
         at = torch.from_numpy(replies.roster.clients[helpers])
         pairs = (at[:, None], at[None])
-        tracks = [cut(replies.models, f + 1, 1) for f in range(self.folds)]
-        held_out = [cut(replies.extra[VALIDATION], f, 1) for f in range(self.folds)]
-        scale = scale_targets(tracks, held_out, base, names)
-        for f, (models, fold) in enumerate(zip(tracks, held_out, strict=True)):
-            gram, gain, length = products(models, base, helpers, names, fold, scale)
+        layers = group_by_layer(names).values()
+        found = []  # by fold and layer
+        for f in range(self.folds):
+            models = cut(replies.models, f + 1, 1)
+            fold = cut(replies.extra[VALIDATION], f, 1)
+            found.append([products(models, base, helpers, layer, fold) for layer in layers])
+        scales = scale_layers(np.array([[length for _, _, length in row] for row in found]).sum(0))
+        for f, row in enumerate(found):
+            gram, gain, length = (
+                np.tensordot(scales, np.stack(part), 1) for part in zip(*row, strict=True)
+            )
             sums["gram"][f][pairs] += torch.from_numpy(gram)
             sums["gain"][f, at] += torch.from_numpy(gain)
             sums["round_gram"][pairs] += torch.from_numpy(gram)
-            sums["round_target"] += length
+            sums["round_target"] += float(length)
         return {EVIDENCE: sums}
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:

@@ -30,12 +30,15 @@ SKETCH = "sketch"  # among the extras of a reply
 LEAST, MOST = 16, 1_000_000  # numbers of a sketch
 
 
-@lru_cache(maxsize=16)
-def draw_places(key: int, count: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return the place and the sign of each of `count` numbers."""
+@lru_cache(maxsize=1)
+def draw_places(key: int, counts: tuple[int, ...], size: int) -> tuple[Tensor, Tensor]:
+    """Return the place and the sign of each number of layers that have so many."""
     generator = torch.Generator().manual_seed(key)
-    places = torch.randint(size, (count,), generator=generator)
-    return places, 2 * torch.randint(2, (count,), generator=generator) - 1
+    places = [
+        torch.randint(at.start, at.stop, (count,), generator=generator)
+        for at, count in zip(divide(size, len(counts)), counts, strict=True)
+    ]
+    return torch.cat(places), 2 * torch.randint(2, (sum(counts),), generator=generator) - 1
 
 
 def project(models: Params, offer: Offer, size: int) -> Tensor:
@@ -47,15 +50,13 @@ def project(models: Params, offer: Offer, size: int) -> Tensor:
             f"method: sketch: {size} numbers for {len(layers)} layers; at least one for each, "
             "better a hundred"
         )
-    sketches = []
-    for (layer, names), places in zip(layers.items(), divide(size, len(layers)), strict=True):
-        rows = torch.cat([as_rows(models[name]) for name in names], 1).double()
-        purpose = SKETCH if len(layers) == 1 else f"{SKETCH} {layer}"
-        key = rng.torch_seed(rng.keys(offer.seed, purpose, offer.round))
-        at, signs = draw_places(key, rows.shape[1], len(places))
-        sketch = rows.new_zeros(len(rows), len(places))
-        sketches.append(sketch.index_add_(1, at.to(rows.device), rows * signs.to(rows.device)))
-    return torch.cat(sketches, 1)
+    in_order = [name for names in layers.values() for name in names]
+    rows = torch.cat([as_rows(models[name]) for name in in_order], 1).double()
+    counts = tuple(sum(models[n][0].numel() for n in names) for names in layers.values())
+    key = rng.torch_seed(rng.keys(offer.seed, SKETCH, offer.round))
+    places, signs = draw_places(key, counts, size)
+    sketch = rows.new_zeros(len(rows), size)
+    return sketch.index_add_(1, places.to(rows.device), rows * signs.to(rows.device))
 
 
 def divide(size: int, layers: int) -> list[range]:
