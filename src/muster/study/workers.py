@@ -100,6 +100,8 @@ class WorkerPool:
             return
         call = pack("work", work)
         most = math.inf if self.outside else min(self.jobs, at_once or self.jobs)
+        if isinstance(self.executor, ProcessSlots):
+            self.executor.limit(at_once or self.jobs)
         coming, more = iter(tasks), True
         running: dict[Future[Any], Task] = {}
         deaths: Counter[str] = Counter()
@@ -178,51 +180,64 @@ class WorkerPool:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(self.executor, ProcessSlots):
-            self.executor.end(at_once=kind is not None)
+            self.executor.end()
 
 
 class ProcessSlots(Executor):
     """Processes of one core each, with at most one task in each: one that dies takes no other task
-    with it, and the next task gets a new process."""
+    with it, and the next task gets a new process. All start at once, as loading torch takes a
+    second, and end at once, as unloading it takes another."""
 
     def __init__(self, jobs: int) -> None:
         self.before = multiprocessing.active_children()
-        self.slots: list[tuple[ProcessPoolExecutor, Future[Any]]] = []
-        self.jobs = jobs
         # Each starts as `python -c`, and must not import modules of the current folder.
         self.safe = os.environ.get(SAFE_PATH)
         os.environ[SAFE_PATH] = "1"
+        self.idle = [_start_process() for _ in range(jobs)]
+        self.busy: list[tuple[ProcessPoolExecutor, Future[Any]]] = []
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         """Run a function in a process without a task; there must be one."""
-        idle = [slot for slot in self.slots if slot[1].done()]
-        pool: ProcessPoolExecutor | None = None
-        if idle:
-            self.slots.remove(idle[0])
-            pool = idle[0][0]
-            if isinstance(idle[0][1].exception(), BrokenProcessPool):
+        for pool, task in [slot for slot in self.busy if slot[1].done()]:
+            self.busy.remove((pool, task))
+            if isinstance(task.exception(), BrokenProcessPool):
                 pool.shutdown()
-                pool = None
-        assert len(self.slots) < self.jobs, "one task in each process"
-        if pool is None:
-            # Forked processes would share torch's threads and locks, in any state.
-            context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
-        future = pool.submit(work, *args, **named)
-        self.slots.append((pool, future))
+                pool = _start_process()
+            self.idle.append(pool)
+        assert self.idle, "one task in each process"
+        pool = self.idle.pop(0)
+        try:
+            future = pool.submit(work, *args, **named)
+        except BrokenProcessPool as error:  # it died before it had a task
+            future = Future()
+            future.set_exception(error)
+        self.busy.append((pool, future))
         return future
 
-    def end(self, at_once: bool) -> None:
-        """End the processes; at once, even if they are at work."""
+    def limit(self, jobs: int) -> None:
+        """End processes without a task, down to this number in all: they take memory."""
+        while self.idle and len(self.idle) + len(self.busy) > jobs:
+            self.idle.pop().shutdown(wait=False)
+
+    def end(self) -> None:
+        """End the processes, even those at work."""
         if self.safe is None:
             del os.environ[SAFE_PATH]
-        for pool, _ in self.slots:
-            pool.shutdown(wait=not at_once, cancel_futures=True)
-        if at_once:
-            for process in multiprocessing.active_children():
-                if process not in self.before:
-                    process.terminate()
-                    process.join()
+        for pool in [*self.idle, *(pool for pool, _ in self.busy)]:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            if process not in self.before:
+                process.terminate()
+                process.join()
+
+
+def _start_process() -> ProcessPoolExecutor:
+    """Start a process, which begins to load what it needs."""
+    # Forked processes would share torch's threads and locks, in any state.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
+    pool.submit(os.getpid)
+    return pool
 
 
 @contextmanager
