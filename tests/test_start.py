@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import random
 import signal
@@ -156,6 +157,13 @@ def test_a_library_is_loaded_by_its_first_use_and_looked_up_once():
     assert vars(module)["rgb_to_hsv"] is first
     with pytest.raises(AttributeError, match="nosuch"):
         _ = module.nosuch
+
+
+def test_garbage_is_not_looked_for_while_a_library_loads(tmp_path, monkeypatch):
+    (tmp_path / "collecting.py").write_text("import gc\nenabled = gc.isenabled()")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not lazy.load_module("collecting").enabled
+    assert gc.isenabled()
 
 
 def test_ctrl_c_waits_until_a_library_is_loaded():

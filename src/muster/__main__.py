@@ -4,13 +4,14 @@ The command line is imported here, where Ctrl-C and SIGTERM are handled: no trac
 loads.
 """
 
+import gc
 import signal
 import sys
 import time
 from types import FrameType
 
 from .base.errors import INTERRUPTED, TERMINATED
-from .base.lazy import defer_interrupts
+from .base.lazy import defer_interrupts, pause_collection
 
 AGAIN = 1.0  # seconds after which another SIGTERM is a second one, not the same from `timeout`
 
@@ -37,7 +38,7 @@ def main() -> int:
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, ended)
     try:
-        with defer_interrupts():
+        with defer_interrupts(), pause_collection():
             from .cli.main import main as command
         code = command()
     except KeyboardInterrupt:
@@ -45,6 +46,7 @@ def main() -> int:
         code = INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the exit is left
+        gc.freeze()  # which would look for garbage among all objects of the libraries
         if ended is signal.getsignal(signal.SIGTERM):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return TERMINATED if code == INTERRUPTED and ended.last is not None else code

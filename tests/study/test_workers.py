@@ -55,6 +55,17 @@ def test_a_unit_that_kills_every_process_is_given_up_in_one_line(tmp_path):
     assert not multiprocessing.active_children()
 
 
+def test_idle_processes_are_replaced_when_they_die_and_ended_when_too_many():
+    with WorkerPool(2) as pool:
+        assert list(pool.each(math.sqrt, [4.0])) == [(4.0, 2.0)]
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        assert sorted(pool.each(math.sqrt, [4.0, 9.0], at_once=1)) == [(4.0, 2.0), (9.0, 3.0)]
+        assert len(pool.executor.idle) + len(pool.executor.busy) == 1
+    assert not multiprocessing.active_children()
+
+
 @pytest.mark.slow
 def test_several_processes_their_mistakes_and_their_end():
     with WorkerPool(2) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -11,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base.errors import INTERRUPTED, MusterError, plural
+from ..base.lazy import load_module
 from ..config.experiment import Experiment
 from ..report.figure import draw_figures
 from ..report.table_files import write_tables
@@ -28,6 +30,7 @@ from .progress_bar import Progress, add_track, check_trackers, open_trackers
 from .result_folder import NewResults, list_files, open_folder, report_idle
 
 USUAL = ("fedalign", "fedavg_priority", "fedavg", "local")  # compared where no method is named
+DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "scipy.special")
 WORTH = 500  # rounds of small clients that take as long as the start of a process
 
 
@@ -140,6 +143,8 @@ def run_side_by_side(
     ):
         follow = progress.follow(folder, experiment.methods, s.all_seeds, s.rounds)
         where = replace(where, on_wait=follow)
+        # Results are drawn here, as soon as the others are done with them.
+        threading.Thread(target=lambda: [*map(load_module, DRAWING)], daemon=True).start()
         try:
             run_cells([plan], folder, where, lambda _: follow(), lambda: None)
         except KeyboardInterrupt:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.arrays import Float64
 from ..base.errors import MusterError, plural
-from ..base.lazy import pl
+from ..base.lazy import pl, special
 from ..federation import Variation
 from ..results.measures import MEASURES, Measure, find_measures, lead_with_held_out
 from ..results.run import Run
@@ -149,12 +149,10 @@ class SampleMoments:
 
     def chance(self, ratio: float = 0.0, sign: float = 1.0) -> float:
         """Return the p-value of the mean times `sign` being at most 0 (Student's t)."""
-        from scipy.special import stdtr
-
         error = self.deviation * np.sqrt(1 / self.count + ratio)
         if not error > 0:
             return 0.0 if sign * self.mean > 0 and error == 0 else 1.0
-        return float(stdtr(self.count - 1, -sign * self.mean / error))
+        return float(special.stdtr(self.count - 1, -sign * self.mean / error))
 
 
 def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[Float64, Float64]:
@@ -170,9 +168,8 @@ def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[
 def half_width(deviation: Float64, n: int, among: float, ratio: float) -> Float64:
     """Return the half-width `t s sqrt(1/n + ratio)`: Student's t at level `1 - 0.05 / among`, with
     the corrected variance of Nadeau and Bengio (2003)."""
-    from scipy.special import stdtrit  # takes as long to load as everything else
-
-    return np.asarray(stdtrit(n - 1, 1 - 0.025 / among) * deviation * np.sqrt(1 / n + ratio))
+    quantile = special.stdtrit(n - 1, 1 - 0.025 / among)
+    return np.asarray(quantile * deviation * np.sqrt(1 / n + ratio))
 
 
 def all_priority(run: Run) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.arrays import Float64
 from ..base.durable import atomic_file
+from ..base.lazy import load_module
 from .text_format import wrap_label
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that is invisible on white.
@@ -99,11 +100,8 @@ def to_lab(rgb: Float64) -> Float64:
 
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure for files: the user's backend and open figures are not touched."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    fig = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(fig)
+    fig = load_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    load_module("matplotlib.backends.backend_agg").FigureCanvasAgg(fig)
     return fig
 
 
