@@ -339,6 +339,9 @@ def test_a_broken_file_is_one_line(here, capsys):
     (here / "broken.toml").write_text("rounds = = 3")
     assert main(["run", "broken.toml"]) == 2
     assert "broken.toml: not valid TOML" in capsys.readouterr().err
+    (here / "deep.toml").write_text("a." * 900 + "a = 1")
+    assert main(["run", "deep.toml"]) == 2
+    assert "not valid TOML: tables or lists within each other, over 32" in capsys.readouterr().err
 
 
 def command(*args):

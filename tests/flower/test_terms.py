@@ -19,6 +19,7 @@ from muster.flower.server import app as server_app
 from muster.flower.terms import (
     app_hash,
     check_terms,
+    parse_terms,
     read_app_terms,
     read_roster,
     read_terms,
@@ -164,6 +165,12 @@ def test_terms_that_were_not_agreed_on_are_refused():
         )
     with pytest.raises(muster.MusterError, match="import path"):
         read_terms(agreed.replace('name = "softmax"', 'name = "os:system"'))
+
+
+@pytest.mark.parametrize("text", ["a = ", "a = [" * 9000, "a." * 900 + "a = 1"])
+def test_terms_that_cannot_be_walked_through_are_one_line(text):
+    with pytest.raises(muster.MusterError, match="terms: not valid TOML .*; nothing was done$"):
+        parse_terms(text)
 
 
 def test_the_command_prints_the_hash_that_clients_agree_to(written, capsys):

@@ -110,6 +110,8 @@ HOSTILE = {
     "a marker that is no text": raw("run.toml", b"\xff\xfe\0\0"),
     "a marker without end": raw("run.toml", b"a = " + b"[" * DEEP),
     "a recipe without end": raw("model.json", b"[" * DEEP),
+    "a marker of tables in tables": raw("run.toml", b"a." * 900 + b"a = 1"),
+    "a recipe of lists in lists": raw("model.json", b"[" * 900 + b"]" * 900),
     "a recipe of halves of letters": raw("model.json", b'{"called": "\\ud800"}'),
     "a marker that is a FIFO": placed("run.toml", os.mkfifo),
     "a table that is a FIFO": placed("moves.parquet", os.mkfifo),

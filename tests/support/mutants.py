@@ -132,12 +132,17 @@ def quick(text):
 
 
 def numbers(value):
-    """Every number in a table."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [n for inner in value for n in numbers(inner)]
-    return [value] if isinstance(value, (int, float)) else []
+    """Every number in a table, which may be of hundreds within each other."""
+    found, left = [], [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, (int, float)):
+            found.append(value)
+    return found
 
 
 # ---------------------------------------------------------------- data files

@@ -28,7 +28,6 @@ from .lazy import griffe
 from .registry import INSTALLED, Catalogue, Code, find_name, is_role, kinds, role_name, roles
 
 Table = dict[str, Any]
-DEEPEST = 32  # levels of nested tables and lists
 
 
 def as_named_table(where: str, value: Any) -> Table:
@@ -57,18 +56,6 @@ def as_table(where: str, value: Any) -> Table:
     if not isinstance(value, dict):
         raise MusterError(f"{where}: {value!r}; give a table of settings")
     return value
-
-
-def check_depth(table: Table, where: str) -> None:
-    """Refuse tables and lists nested deeper than any configuration: later functions recurse into
-    every level."""
-    level: list[Any] = [table]
-    for _ in range(DEEPEST):
-        within = [v.values() if isinstance(v, dict) else v for v in level]
-        level = [v for inner in within for v in inner if isinstance(v, (dict, list))]
-        if not level:
-            return
-    raise MusterError(f"{where}: tables within tables, over {DEEPEST} deep; no configuration is")
 
 
 def choose(

@@ -6,6 +6,7 @@ files are opened, under plain names, without following links, and up to a size l
 Users may link their own data (`follow`); the link must still lead to a regular file.
 
     read_text, read_toml, read_json   text and its values
+    parse_toml, parse_json            the values of a text
     read_frame                        a parquet table
     open_file, descriptor_path        a file for another library to read
     open_log                          a log
@@ -35,6 +36,7 @@ LINES = 2**30  # progress.jsonl, a line for each round
 TABLE = 2**36  # parquet and other tables
 TENSORS = 2**38  # safetensors
 
+DEEPEST = 32  # levels of tables and lists within each other: functions recurse into them
 LONGEST = 255  # bytes of a name that file systems take
 CELL = 8  # bytes that a value of a table takes in memory, at least
 KINDS = {
@@ -48,6 +50,8 @@ KINDS = {
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)  # 0 on Windows, as the next
 NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 AS_BYTES: int = getattr(os, "O_BINARY", 0)  # 0 but on Windows
+
+TOO_DEEP = f"tables or lists within each other, over {DEEPEST} deep"
 
 
 class NotRegular(MusterError):
@@ -112,10 +116,17 @@ def read_text(path: Path, most: int = TEXT, follow: bool = False) -> str:
 
 def read_toml(path: Path, follow: bool = False) -> dict[str, Any]:
     """Return the tables of a TOML file; raise ValueError if it is none."""
+    return parse_toml(read_text(path, follow=follow))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text; raise ValueError if it is none."""
     try:
-        return tomllib.loads(read_text(path, follow=follow))
+        table = tomllib.loads(text)
     except RecursionError:
-        raise ValueError("tables or lists within each other without end") from None
+        raise ValueError(TOO_DEEP) from None
+    check_depth(table)
+    return table
 
 
 def read_json(path: Path) -> Any:
@@ -128,10 +139,24 @@ def parse_json(text: str) -> Any:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError("objects or lists within each other without end") from None
+        raise ValueError(TOO_DEEP) from None
+    check_depth(value)
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates cannot be written again
     return value
+
+
+def check_depth(value: Any) -> None:
+    """Raise ValueError for tables or lists within each other deeper than any that muster writes."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        inner = [
+            v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)
+        ]
+        level = [v for values in inner for v in values]
+        if not level:
+            return
+    raise ValueError(TOO_DEEP)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from typing import Any, get_args, get_origin
 from ..base.errors import MusterError, unknown_name
 from ..base.registry import INSTALLED, Catalogue, kinds
 from ..base.schema import Table, as_named_table, build, convert, fits, label_and_key, parameters
+from ..base.untrusted_files import parse_toml
 from ..federation import Federation
 from ..methods import Method
 from .network import Network
@@ -204,8 +204,8 @@ def parse_value(text: str) -> Any:
     (0.3, [1, 2], 'fedavg', True)
     """
     try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"v = {text}")["v"]
+    except ValueError:
         return text
 
 

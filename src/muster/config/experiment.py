@@ -23,7 +23,6 @@ from ..base.schema import (
     as_named_table,
     as_table,
     build,
-    check_depth,
     check_keys,
     choose,
     convert,
@@ -32,7 +31,7 @@ from ..base.schema import (
     resolve,
     to_table,
 )
-from ..base.untrusted_files import NotRegular, read_toml
+from ..base.untrusted_files import NotRegular, check_depth, read_toml
 from ..data import DATA
 from ..data.files.tabular import ENDINGS
 from ..data.split.resplit import for_tuning, leave_out
@@ -270,7 +269,10 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         trusted: True if the table is the user's own: parts may be named by import path, and that
             code runs. A table from elsewhere reaches installed parts only, and imports nothing
     """
-    check_depth(table, "configuration")
+    try:
+        check_depth(table)
+    except ValueError as error:
+        raise MusterError(f"configuration: {error}; no configuration is") from None
     parts = catalogue(trusted)
     table = rename_keys(table)
     for command in ("sweep", "tune"):

@@ -27,7 +27,8 @@ from typing import Any
 import tomli_w
 
 from ..base.errors import MusterError, first_line
-from ..base.schema import Table, check_depth, to_table
+from ..base.schema import Table, to_table
+from ..base.untrusted_files import parse_toml
 from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network, add_parties, build_committee
@@ -91,11 +92,10 @@ def parse_terms(text: str) -> Table:
     if len(text) > MAX_TERMS:
         raise MusterError(f"terms: over {MAX_TERMS} characters; nothing was done")
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        table = parse_toml(text)
+    except ValueError as error:
         why = first_line(error)
         raise MusterError(f"terms: not valid TOML ({why}); nothing was done") from None
-    check_depth(table, "terms")
     return rename_keys(table)
 
 
