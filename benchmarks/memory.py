@@ -35,6 +35,7 @@ from muster.run.checkpoint import Keep
 from muster.run.job import Job
 from muster.run.memory_check import forecast_memory
 from muster.run.simulate import run_job
+from page import format_table, merge_rows, read_rows, split_page, write_block
 from workloads import WORKLOADS, random_federation
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -261,15 +262,10 @@ def format_row(name: str, found: dict) -> list[str]:
     ]
 
 
-def write(rows: dict[str, list[str]]) -> None:
-    """Put rows into the page's table; those of other runs stay as they are."""
-    begin, end = "<!-- memory -->\n", "<!-- end memory -->"
-    head, rest = PAGE.read_text().split(begin)
-    old, tail = rest.split(end)
-    kept = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
-    kept |= {row[0]: f"| {' | '.join(row)} |" for row in rows.values()}
-    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD), *kept.values()]
-    PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
+def write(row: list[str]) -> None:
+    """Write a row into the page's table; those of other runs stay as they are."""
+    old = read_rows(split_page(PAGE.read_text(), "memory")[1])
+    write_block(PAGE, "memory", format_table([HEAD, *merge_rows(old, [row])]))
 
 
 def main(wanted: list[str]) -> int:
@@ -287,7 +283,7 @@ def main(wanted: list[str]) -> int:
         row = format_row(name, found)
         print(f"{name}: {' | '.join(row)} | process {found['process'] / 1e6:.0f} MB", flush=True)
         if "--write" in wanted:
-            write({name: row})
+            write(row)
         if not 0.8 <= found["forecast"]["run"] / found["needs"] <= 1.2:
             off.append(name)
     if off:

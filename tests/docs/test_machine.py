@@ -9,15 +9,10 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def machine(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import machine
-
-    return machine
+def machine(benchmark):
+    return benchmark("machine")
 
 
 def test_a_machine_has_a_processor_cores_versions_a_day_and_a_load(machine):
