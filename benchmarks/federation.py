@@ -37,10 +37,9 @@ from muster.flower.local.loopback import (
     descendants,
     loopback,
     start_nodes,
-    write_client,
 )
 from muster.flower.server.app import federate
-from muster.flower.testing.in_process import InProcess, Site
+from muster.flower.testing.in_process import InProcess, Site, write_sites
 from muster.flower.transport.keys import KeyRegistry
 from muster.models.specs import as_module
 from muster.results import store
@@ -88,10 +87,7 @@ def in_process(chosen: Experiment) -> tuple[muster.Run, TimedGrid]:
     fed = chosen.federation(0)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        sites = []
-        for k in range(fed.n):
-            write_client(fed, k, folder / f"{k}.npz")
-            sites.append(Site({"data-path": str(folder / f"{k}.npz")}))
+        sites = write_sites(fed, folder)
         grid = TimedGrid(sites)
         members = members_of(fed, [site.key.decode() for site in sites])
         here = replace(
