@@ -14,9 +14,7 @@ the last, which measures the model on everyone.
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from machine import describe_machine, new_figure, save_figure
+from machine import describe_machine, new_figure, run_apart, save_figure
 from page import (
     format_notes,
     format_table,
@@ -139,14 +137,7 @@ def main() -> None:
         if wanted and not name.startswith(wanted):
             continue
         machine = describe_machine()
-        said = subprocess.run(
-            [sys.executable, "-P", __file__, "one", name],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = json.loads(said.stdout.splitlines()[-1])
+        found = run_apart(__file__, name)
         row = [what, f"{clients:,}", f"{asked:,}", str(rounds)]
         low, middle, high = (f"{1e3 * value:.1f}" for value in found["seconds"])
         row += [middle, f"{low} to {high}", f"{found['peak'] / 1e9:.2f}"]

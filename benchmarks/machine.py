@@ -1,9 +1,12 @@
-"""The machine a benchmark ran on, and figures of its results."""
+"""What benchmarks share: the machine they ran on, separate processes, figures of results."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,18 @@ def describe_load() -> str:
         return ", load before " + ", ".join(f"{value:.1f}" for value in os.getloadavg())
     except (AttributeError, OSError):
         return ""
+
+
+def run_apart(file: str, name: str) -> Any:
+    """Run `FILE one NAME` in a separate process; return what its last line says, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-P", file, "one", name],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def new_figure(panels: int, width: float) -> tuple[Any, Any]:

@@ -15,9 +15,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -29,6 +27,7 @@ import torch
 from torch import nn
 
 import muster
+from machine import run_apart
 from muster.engines import Compute, choose
 from muster.federation import Federation, RaggedRows
 from muster.run.checkpoint import Keep
@@ -236,18 +235,6 @@ def measure(name: str) -> dict:
     }
 
 
-def measure_apart(name: str) -> dict:
-    """Measure one run in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-P", __file__, "one", name],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def format_row(name: str, found: dict) -> list[str]:
     """Return a row of the table."""
     needs, rows, forecast = found["needs"], found["rows"], found["forecast"]["run"]
@@ -279,7 +266,7 @@ def main(wanted: list[str]) -> int:
         return 2
     off = []
     for name in names:
-        found = measure_apart(name)
+        found = run_apart(__file__, name)
         row = format_row(name, found)
         print(f"{name}: {' | '.join(row)} | process {found['process'] / 1e6:.0f} MB", flush=True)
         if "--write" in wanted:

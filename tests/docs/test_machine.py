@@ -35,3 +35,11 @@ def test_a_system_without_the_files_of_linux_says_what_it_can(machine, monkeypat
     name = f"{processor or 'a processor without a name'}, 8 cores"
     assert machine.name_machine() == name
     assert re.fullmatch(rf"{name}, Python .*, \d{{4}}-\d\d-\d\d\.", machine.describe_machine())
+
+
+def test_a_run_in_a_separate_process_answers_in_its_last_line(machine, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys, page\nprint('first')\nprint(json.dumps({'said': sys.argv[1:]}))\n"
+    )
+    assert machine.run_apart(str(script), "W1") == {"said": ["one", "W1"]}
