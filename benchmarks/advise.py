@@ -18,6 +18,7 @@ import polars as pl
 
 from muster.base.durable import atomic_file
 from muster.study.advise_errors import WORLDS, measure_errors, summarise
+from page import format_table, replace_block
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, ROWS = DOCS / "advise.md", DOCS / "advise.parquet"
@@ -30,7 +31,6 @@ HEAD = [
     *("world", "federations", "clients", "join", "wrong", "help", "wrong", "stay out", "wrong"),
     *("wrong joins at most", "federations with a wrong join", "join found"),
 ]
-BEGIN, END = "<!-- errors -->\n", "<!-- end errors -->"
 
 
 def run() -> None:
@@ -56,14 +56,12 @@ def find_missing(world: str) -> list[int]:
 
 def table(frame: pl.DataFrame) -> str:
     ordered = pl.concat([frame.filter(pl.col("world") == world) for world in WORLDS])
-    lines = [HEAD, ["---"] * len(HEAD), *summarise(ordered)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return format_table([HEAD, *summarise(ordered)])
 
 
 def page(text: str) -> str:
     """Return the page with the table that the rows give."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + table(pl.read_parquet(ROWS)) + END + rest.partition(END)[2]
+    return replace_block(text, "errors", table(pl.read_parquet(ROWS)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
     python benchmarks/against.py OLD/src NEW/src           W1 to W5 (half an hour on two cores)
     python benchmarks/against.py OLD/src NEW/src W1 W5     some of them
-    python benchmarks/against.py OLD/src NEW/src --write   and put the table into docs/speed.md
+    python benchmarks/against.py OLD/src NEW/src --write   and put the rows into docs/speed.md
+
+With `--write`, rows of other workloads stay, if they are of this machine.
 
 Each version has its own process, which makes its data and warms up once; then they take turns,
 one at work while the other waits, and which of them is first changes from turn to turn, so that a
@@ -20,7 +22,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from run import show, write
+from machine import name_machine
+from page import check_machine, write_rows
+from run import PAGE, show
 from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
@@ -92,9 +96,15 @@ def main(words: list[str]) -> int:
               file=sys.stderr)  # fmt: skip
         return 2
     old, new, *names = words
+    names, machine = names or list(WORKLOADS), name_machine()
+    if wrong := [name for name in names if name not in WORKLOADS]:
+        print(f"unknown workload '{wrong[0]}'; known: {', '.join(WORKLOADS)}", file=sys.stderr)
+        return 2
+    if to_docs:
+        check_machine(PAGE, "against", names, machine)
     rows = [["workload", "old", "turns", "old s", "new s", "new / old", "middle of new / old"]]
     console = Console()
-    for name in names or WORKLOADS:
+    for name in names:
         versions = [Version(source, name) for source in (old, new)]
         for version in versions:
             version.measure()  # neither is still starting when the first turn begins
@@ -107,8 +117,8 @@ def main(words: list[str]) -> int:
         for version in versions:
             version.close()
         rows.append(format_row(name, pairs, find_revision(old)))
-        if to_docs:
-            write({"against": rows})
+        if to_docs:  # at once: what was measured is not lost with what comes after it
+            write_rows(PAGE, "against", [rows[0], rows[-1]], machine)
     show(console, "seconds a round", rows)
     return 0
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 import muster
+from page import write_block
 
 PAGE = Path(__file__).parents[1] / "docs" / "assist.md"
 TURNS, SHORT, LONG = 15, 4, 44
@@ -46,7 +47,4 @@ if __name__ == "__main__":
     said = f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
     print(f"assist over fedavg: {said}")
     if "--write" in sys.argv[1:]:
-        page = PAGE.read_text()
-        head, rest = page.split("<!-- round -->\n")
-        tail = rest.split("<!-- end round -->")[1]
-        PAGE.write_text(f"{head}<!-- round -->\n{said}\n<!-- end round -->{tail}")
+        write_block(PAGE, "round", said)

@@ -20,10 +20,9 @@ import polars as pl
 import muster
 from muster.config.experiment import Experiment, load
 from muster.config.network import members_of
-from muster.flower.local.loopback import write_client
 from muster.flower.server.app import federate
 from muster.flower.testing.faults import AGAIN, TWICE, WIRE, FaultyGrid
-from muster.flower.testing.in_process import Site
+from muster.flower.testing.in_process import write_sites
 from muster.papers.trust_study import format_interval, points
 from muster.parts.threats.faults import FAULTS, Faults
 from muster.results.run import NoQuorum
@@ -122,10 +121,7 @@ def run_federation(case: Case) -> tuple[muster.Run, int]:
     fed = chosen.federation(case.seed)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        sites = []
-        for k in range(fed.n):
-            write_client(fed, k, folder / f"{k}.npz")
-            sites.append(Site({"data-path": str(folder / f"{k}.npz")}))
+        sites = write_sites(fed, folder)
         grid = FaultyGrid(sites, case.fault, 0.0 if case.fault == NONE else RATE, ROUNDS)
         members = members_of(fed, [site.key.decode() for site in sites])
         here = replace(chosen, members=members, network=replace(chosen.network, classes=10))

@@ -37,14 +37,14 @@ from muster.flower.local.loopback import (
     descendants,
     loopback,
     start_nodes,
-    write_client,
 )
 from muster.flower.server.app import federate
-from muster.flower.testing.in_process import InProcess, Site
+from muster.flower.testing.in_process import InProcess, Site, write_sites
 from muster.flower.transport.keys import KeyRegistry
 from muster.models.specs import as_module
 from muster.results import store
-from run import show, write
+from page import format_table, write_block
+from run import show
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 SOFTMAX, MLP = {"name": "softmax"}, {"name": "mlp", "hidden": [200, 200]}
@@ -87,10 +87,7 @@ def in_process(chosen: Experiment) -> tuple[muster.Run, TimedGrid]:
     fed = chosen.federation(0)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        sites = []
-        for k in range(fed.n):
-            write_client(fed, k, folder / f"{k}.npz")
-            sites.append(Site({"data-path": str(folder / f"{k}.npz")}))
+        sites = write_sites(fed, folder)
         grid = TimedGrid(sites)
         members = members_of(fed, [site.key.decode() for site in sites])
         here = replace(
@@ -284,12 +281,11 @@ def main(wanted: list[str]) -> None:
     torch.set_num_threads(1)
     to_docs = "--write" in wanted
     wanted = [w for w in wanted if w != "--write"] or list(TABLES)
-    tables = {}
     for name in wanted:
-        tables[name] = TABLES[name]()
-        show(Console(width=120), name, tables[name])
-    if to_docs:
-        write(tables, PAGE)
+        rows = TABLES[name]()
+        show(Console(width=120), name, rows)
+        if to_docs:  # at once: what was measured is not lost with what comes after it
+            write_block(PAGE, name, format_table(rows))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,7 @@ the last, which measures the model on everyone.
 from __future__ import annotations
 
 import json
-import os
-import re
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,7 +23,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from machine import describe_machine, new_figure, save_figure
+from machine import describe_machine, new_figure, run_apart, save_figure
+from page import (
+    format_notes,
+    format_table,
+    merge_rows,
+    read_notes,
+    read_rows,
+    split_page,
+    write_block,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 FIGURE = PAGE.with_name("large.svg")
@@ -93,18 +99,12 @@ def measure(name: str) -> dict[str, Any]:
 
 def write(row: list[str], machine: str) -> None:
     """Put a row into the page's table, in place of the one of the same run, and draw them all."""
-    begin, end = "<!-- large -->\n", "<!-- end large -->"
-    head, rest = PAGE.read_text().split(begin)
-    old, tail = rest.split(end)
-    rows = [line[2:-2].split(" | ") for line in old.splitlines() if line.startswith("| ")][2:]
-    kept = {tuple(cells[:NAMED]): cells for cells in (*rows, row)}
-    notes = dict(re.findall(r"^- (.*?): (.*)$", old, re.MULTILINE)) | {row[0]: machine}
-    lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, *kept.values())]
-    lines.insert(1, "|" + " --- |" * len(HEAD))
-    lines += ["", *(f"- {what}: {where}" for what, where in notes.items())]
-    lines += ["", "![Processor time of a round and memory by the number of clients](large.svg)"]
-    PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
-    draw([*kept.values()])
+    old = split_page(PAGE.read_text(), "large")[1]
+    rows = merge_rows(read_rows(old), [row], NAMED)
+    notes = format_notes(read_notes(old) | {row[0]: machine})
+    picture = "![Processor time of a round and memory by the number of clients](large.svg)"
+    write_block(PAGE, "large", f"{format_table([HEAD, *rows])}\n\n{notes}\n\n{picture}")
+    draw(rows)
 
 
 def draw(rows: list[list[str]]) -> None:
@@ -137,14 +137,7 @@ def main() -> None:
         if wanted and not name.startswith(wanted):
             continue
         machine = describe_machine()
-        said = subprocess.run(
-            [sys.executable, "-P", __file__, "one", name],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = json.loads(said.stdout.splitlines()[-1])
+        found = run_apart(__file__, name)
         row = [what, f"{clients:,}", f"{asked:,}", str(rounds)]
         low, middle, high = (f"{1e3 * value:.1f}" for value in found["seconds"])
         row += [middle, f"{low} to {high}", f"{found['peak'] / 1e9:.2f}"]

@@ -1,10 +1,12 @@
-"""The machine a benchmark ran on, and figures of its results."""
+"""What benchmarks share: the machine they ran on, separate processes, figures of results."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,17 +14,43 @@ from typing import Any
 import torch
 
 import muster
+from muster.base.errors import plural
+from muster.engines.compute import cores
+from muster.results.environment import get_processor
+
+
+def name_machine() -> str:
+    """Return the processor and how many of its cores this process may use."""
+    return f"{get_processor() or 'a processor without a name'}, {plural(cores(), 'core')}"
 
 
 def describe_machine() -> str:
-    """Return the processor, its cores, versions and the load, in a sentence."""
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    """Return the machine, versions, the day and, where the system says it, the load, in a
+    sentence."""
     return (
-        f"{found[1] if found else platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
-        f"Python {platform.python_version()}, torch {torch.__version__}, muster "
-        f"{muster.__version__}, {time.strftime('%Y-%m-%d')}, load before {load}."
+        f"{name_machine()}, Python {platform.python_version()}, torch {torch.__version__}, muster "
+        f"{muster.__version__}, {time.strftime('%Y-%m-%d')}{describe_load()}."
     )
+
+
+def describe_load() -> str:
+    """Return the load before a benchmark, or "" where the system does not say it (Windows)."""
+    try:
+        return ", load before " + ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    except (AttributeError, OSError):
+        return ""
+
+
+def run_apart(file: str, name: str) -> Any:
+    """Run `FILE one NAME` in a separate process; return what its last line says, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-P", file, "one", name],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def new_figure(panels: int, width: float) -> tuple[Any, Any]:

@@ -15,9 +15,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -29,12 +27,14 @@ import torch
 from torch import nn
 
 import muster
+from machine import run_apart
 from muster.engines import Compute, choose
 from muster.federation import Federation, RaggedRows
 from muster.run.checkpoint import Keep
 from muster.run.job import Job
 from muster.run.memory_check import forecast_memory
 from muster.run.simulate import run_job
+from page import format_table, merge_rows, read_rows, split_page, write_block
 from workloads import WORKLOADS, random_federation
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -235,18 +235,6 @@ def measure(name: str) -> dict:
     }
 
 
-def measure_apart(name: str) -> dict:
-    """Measure one run in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-P", __file__, "one", name],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def format_row(name: str, found: dict) -> list[str]:
     """Return a row of the table."""
     needs, rows, forecast = found["needs"], found["rows"], found["forecast"]["run"]
@@ -261,15 +249,10 @@ def format_row(name: str, found: dict) -> list[str]:
     ]
 
 
-def write(rows: dict[str, list[str]]) -> None:
-    """Put rows into the page's table; those of other runs stay as they are."""
-    begin, end = "<!-- memory -->\n", "<!-- end memory -->"
-    head, rest = PAGE.read_text().split(begin)
-    old, tail = rest.split(end)
-    kept = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
-    kept |= {row[0]: f"| {' | '.join(row)} |" for row in rows.values()}
-    lines = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD), *kept.values()]
-    PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
+def write(row: list[str]) -> None:
+    """Write a row into the page's table; those of other runs stay as they are."""
+    old = read_rows(split_page(PAGE.read_text(), "memory")[1])
+    write_block(PAGE, "memory", format_table([HEAD, *merge_rows(old, [row])]))
 
 
 def main(wanted: list[str]) -> int:
@@ -283,11 +266,11 @@ def main(wanted: list[str]) -> int:
         return 2
     off = []
     for name in names:
-        found = measure_apart(name)
+        found = run_apart(__file__, name)
         row = format_row(name, found)
         print(f"{name}: {' | '.join(row)} | process {found['process'] / 1e6:.0f} MB", flush=True)
         if "--write" in wanted:
-            write({name: row})
+            write(row)
         if not 0.8 <= found["forecast"]["run"] / found["needs"] <= 1.2:
             off.append(name)
     if off:

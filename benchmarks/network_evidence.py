@@ -26,7 +26,7 @@ import muster
 from muster.federation import Federation, RaggedRows
 from muster.parts.evidence import Stein, base_weights, compare_by_spread
 from muster.protocol import Replies
-from run import markdown, write
+from page import format_table, write_block
 
 PAGE = Path(__file__).parents[1] / "docs" / "assist.md"
 SEEDS, LOOKS, TWINS = range(1000, 1004), (1, 5, 20), 20
@@ -131,7 +131,7 @@ if __name__ == "__main__":
         spans = (f"{a:.2f} to {b:.2f}" for a, b in zip(low, high, strict=True))
         table.append([str(t), *spans])
     tables = {"layers": [SCORES, *lines, mean_row], "network": table}
-    for rows in tables.values():
-        print(markdown(rows))
-    if "--write" in sys.argv[1:]:
-        write(tables, PAGE)
+    for name, rows in tables.items():
+        print(format_table(rows))
+        if "--write" in sys.argv[1:]:
+            write_block(PAGE, name, format_table(rows))

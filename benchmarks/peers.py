@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -39,6 +38,14 @@ import numpy as np
 import torch
 
 from machine import describe_machine, new_figure, save_figure
+from page import (
+    format_notes,
+    format_table,
+    read_notes,
+    read_rows,
+    split_page,
+    write_block,
+)
 from workloads import WORKLOADS, Workload
 
 HERE = Path(__file__).parent
@@ -301,36 +308,17 @@ def format_rows(name: str, records: dict[str, Record]) -> list[list[str]]:
     return rows
 
 
-def format_table(rows: list[list[str]]) -> str:
-    """Return rows as a table of the page."""
-    lines = [f"| {' | '.join(row)} |" for row in (HEAD, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(HEAD), *lines[1:]]) + "\n"
-
-
-def read_page(page: str) -> tuple[list[list[str]], dict[str, str]]:
-    """Return the rows of the page's table, and the machine of each workload."""
-    found = re.search(r"<!-- peers -->\n(.*?)<!-- end peers -->", page, re.DOTALL)
-    assert found is not None
-    lines = found[1].splitlines()
-    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line[:1] == "|"]
-    notes = dict(re.findall(r"^- (W\d): (.*)$", found[1], re.MULTILINE))
-    return [row for row in rows[2:] if len(row) == len(HEAD)], notes
-
-
 def write_page(name: str, new: list[list[str]], machine: str) -> None:
     """Put a workload's rows into the page, in place of those it had; others stay."""
-    page = PAGE.read_text()
-    rows, notes = read_page(page)
+    old = split_page(PAGE.read_text(), "peers")[1]
     peers = {row[1].split()[0] for row in new}
-    rows = [row for row in rows if row[0] != name or row[1].split()[0] not in peers] + new
+    rows = [row for row in read_rows(old) if row[0] != name or row[1].split()[0] not in peers]
     order = {peer: i for i, peer in enumerate(PEERS)}
-    rows.sort(key=lambda row: (row[0], order[row[1].split()[0]]))
-    notes[name] = machine
+    rows = sorted([*rows, *new], key=lambda row: (row[0], order[row[1].split()[0]]))
+    notes = format_notes(dict(sorted({**read_notes(old), name: machine}.items())))
+    picture = "![Seconds a round of every peer](peers.svg)"
+    write_block(PAGE, "peers", f"{format_table([HEAD, *rows])}\n\n{notes}\n\n{picture}")
     draw(rows)
-    said = "".join(f"- {work}: {notes[work]}\n" for work in sorted(notes))
-    text = f"{format_table(rows)}\n{said}\n![Seconds a round of every peer](peers.svg)\n"
-    pattern = r"(<!-- peers -->\n).*?(<!-- end peers -->)"
-    PAGE.write_text(re.sub(pattern, lambda m: m[1] + text + m[2], page, flags=re.DOTALL))
 
 
 def draw(rows: list[list[str]]) -> None:
@@ -375,7 +363,7 @@ def main() -> int:
         machine = describe_machine()
         found[name] = run_workload(name, list(pythons), pythons, given.tiny, given.seconds)
         rows = format_rows(name, found[name])
-        print(format_table(rows), flush=True)
+        print(format_table([HEAD, *rows]), flush=True)
         if given.write:
             write_page(name, rows, machine)
     wrong = [] if given.tiny else check_agreement(found)

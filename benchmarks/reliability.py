@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,7 @@ import polars as pl
 from rich.console import Console
 
 import muster
+from page import format_table, write_block
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 ROUNDS, EVERY = 200, 20
@@ -264,12 +264,8 @@ def main() -> int:
                 console.print(" | ".join(rows[-1]), highlight=False)
         os.chdir(home)
     head = ("fault", "times", "outcome", "what was lost")
-    table = "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * 4, *rows))
     if "--write" in sys.argv:
-        pattern = r"(<!-- faults -->\n).*?(<!-- end faults -->)"
-        PAGE.write_text(
-            re.sub(pattern, lambda m: f"{m[1]}{table}\n{m[2]}", PAGE.read_text(), flags=re.DOTALL)
-        )
+        write_block(PAGE, "faults", format_table([head, *rows]))
     return 1 if failed else 0
 
 

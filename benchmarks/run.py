@@ -3,6 +3,7 @@
     python benchmarks/run.py              all of it (about ten minutes on two cores)
     python benchmarks/run.py W1 scale     some of it
     python benchmarks/run.py --write      all of it, and put the tables into docs/speed.md
+    python benchmarks/run.py W1 --write   some of it; rows that were not measured stay
 
 Each workload is run by muster, by the loop most people write first (`naive`), and compared with
 the time its arithmetic would take at the matrix-multiply speed measured in the same run
@@ -28,7 +29,9 @@ from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 import muster
+from machine import name_machine
 from muster.engines import Compute, choose
+from page import check_machine, write_rows
 from workloads import WORKLOADS, Workload, rounds, w4
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -203,21 +206,6 @@ def show(console: Console, title: str, rows: list[list[str]]) -> None:
     console.print(table)
 
 
-def markdown(rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
-
-
-def write(tables: dict[str, list[list[str]]], page: Path = PAGE) -> None:
-    """Put the tables into a page, each between its markers."""
-    text = page.read_text()
-    for name, rows in tables.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
-        head, rest = text.split(begin)
-        text = head + begin + markdown(rows) + "\n" + end + rest.split(end)[1]
-    page.write_text(text)
-
-
 def main(wanted: list[str]) -> int:
     to_docs = "--write" in wanted
     wanted = [w for w in wanted if w != "--write"]
@@ -228,7 +216,10 @@ def main(wanted: list[str]) -> int:
         return 2
     console = Console(width=max(150, Console().width))
     chosen = wanted or known
-    names = [n for n in chosen if n in WORKLOADS]
+    names = [n for n in WORKLOADS if n in chosen]
+    machine = name_machine()
+    if to_docs and names:
+        check_machine(PAGE, "speed", names, machine)
     parts: list[tuple[str, str, Callable[[], list[list[str]]]]] = [
         (
             "speed",
@@ -244,7 +235,7 @@ def main(wanted: list[str]) -> int:
             table = measure()
             show(console, title, table)
             if to_docs:  # at once: what was measured is not lost with what comes after it
-                write({name: table})
+                write_rows(PAGE, name, table, machine)
     return 0
 
 

@@ -39,6 +39,7 @@ from muster.papers.trust_study import (
     points,
 )
 from muster.report.intervals import Interval
+from page import replace_block
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, ROWS, BROKEN = DOCS / "trust.md", DOCS / "trust.parquet", DOCS / "faults.parquet"
@@ -323,10 +324,7 @@ def tables() -> dict[str, str]:
 def page(text: str) -> str:
     """Return the page with its tables made from the files."""
     for name, table in tables().items():
-        start, _, rest = text.partition(f"<!-- {name} -->")
-        _, end, after = rest.partition(f"<!-- end {name} -->")
-        assert end, name
-        text = f"{start}<!-- {name} -->\n{table}\n<!-- end {name} -->{after}"
+        text = replace_block(text, name, table)
     return text
 
 

@@ -69,9 +69,8 @@ def trace_round(run: Callable[[], Any]) -> Walk:
 def main() -> None:
     from muster.config import load
     from muster.config.network import members_of
-    from muster.flower.local.loopback import write_client
     from muster.flower.server.app import federate
-    from muster.flower.testing.in_process import InProcess, Site
+    from muster.flower.testing.in_process import InProcess, write_sites
 
     warnings.simplefilter("ignore")
     chosen = load(TABLE)
@@ -79,10 +78,7 @@ def main() -> None:
 
     def run_network() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            sites = []
-            for k in range(fed.n):
-                write_client(fed, k, Path(folder) / f"{k}.npz")
-                sites.append(Site({"data-path": f"{folder}/{k}.npz"}))
+            sites = write_sites(fed, Path(folder))
             members = members_of(fed, [site.key.decode() for site in sites])
             listed = replace(chosen, members=members)
             federate(InProcess(sites), listed, Path(folder) / "run", lambda line: None)

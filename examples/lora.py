@@ -27,9 +27,8 @@ import muster
 from muster.base.registry import part
 from muster.config.experiment import load
 from muster.config.network import members_of
-from muster.flower.local.loopback import write_client
 from muster.flower.server.app import federate
-from muster.flower.testing.in_process import InProcess, Site
+from muster.flower.testing.in_process import InProcess, write_sites
 from muster.models.specs import Spec
 
 TOKENS, PLACES = 32, 12
@@ -125,11 +124,7 @@ def main() -> None:
     show(run)
 
     with tempfile.TemporaryDirectory() as folder:
-        sites = []
-        for k in range(fed.n):
-            file = Path(folder) / f"client{k}.npz"
-            write_client(fed, k, file)
-            sites.append(Site({"data-path": str(file)}))
+        sites = write_sites(fed, Path(folder))
         members = members_of(fed, [site.key.decode() for site in sites])
         listed = replace(chosen, members=members)
         real = federate(InProcess(sites), listed, Path(folder) / "run", say=lambda line: None)

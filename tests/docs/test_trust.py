@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import polars as pl
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'muster-fl[flower]'")
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def loaded(name, monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_page_has_the_tables_that_its_results_say(monkeypatch):
-    trust = loaded("trust", monkeypatch)
+def test_the_page_has_the_tables_that_its_results_say(benchmark):
+    trust = benchmark("trust")
     text = trust.PAGE.read_text()
     assert trust.page(text) == text
     assert trust.page(text.replace("| met |", "| missed |")) == text
@@ -32,8 +18,8 @@ def test_the_page_has_the_tables_that_its_results_say(monkeypatch):
     assert done <= wanted, "no row of a run that the command does not run"
 
 
-def test_a_run_that_is_there_is_not_run_again(monkeypatch, tmp_path):
-    trust = loaded("trust", monkeypatch)
+def test_a_run_that_is_there_is_not_run_again(benchmark, monkeypatch, tmp_path):
+    trust = benchmark("trust")
     place, ran = tmp_path / "rows.parquet", []
 
     def row(job):
@@ -46,8 +32,8 @@ def test_a_run_that_is_there_is_not_run_again(monkeypatch, tmp_path):
     assert pl.read_parquet(place).rows() == [(1, 2), (2, 4), (3, 6)]
 
 
-def test_a_fault_costs_the_same_wherever_it_is(monkeypatch):
-    faults = loaded("faults", monkeypatch)
+def test_a_fault_costs_the_same_wherever_it_is(benchmark, monkeypatch):
+    faults = benchmark("faults")
     monkeypatch.setattr(faults, "ROUNDS", 2)
     rows = [
         faults.row(faults.Case("fedalign, trust", fault, place, 0))

@@ -78,6 +78,11 @@ def towards(offer: Offer, mean: Params, by: Params) -> Params:
     return {n: w + by[n] if n in offer.trainable else mean[n] for n, w in offer.model.items()}
 
 
+def move_by(offer: Offer, mean: Params, scale: float) -> Params:
+    """Return the model moved by `scale` times its way to the mean of the replies."""
+    return towards(offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()})
+
+
 @part(Step, "average")
 @dataclass(frozen=True)
 class Average(Step):
@@ -94,8 +99,7 @@ class Average(Step):
         mean = params.mean(replies.models, weight)
         if self.server_lr == 1.0:
             return mean, server
-        by = {n: self.server_lr * (mean[n] - w) for n, w in offer.model.items()}
-        return towards(offer, mean, by), server
+        return move_by(offer, mean, self.server_lr), server
 
 
 @part(Step, "estimate")
@@ -120,9 +124,7 @@ class Estimate(Step):
         mean = params.mean(replies.models, weight)
         beyond = weight.sum() - replies.roster.importance @ replies.roster.share
         scale = self.server_lr * float(weight.sum() / (1.0 + beyond))
-        return towards(
-            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
-        ), server
+        return move_by(offer, mean, scale), server
 
 
 @part(Step, "stay")
@@ -155,9 +157,7 @@ class Adaptive(Step):
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         mean = params.mean(replies.models, weight)
         scale = self.server_lr * weight.sum() / (weight.sum() + self.epsilon)
-        return towards(
-            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
-        ), server
+        return move_by(offer, mean, scale), server
 
 
 @part(Step, "q_fair")
@@ -189,9 +189,7 @@ class QFair(Step):
         loss = np.maximum(loss, max(1e-3 * float(np.median(loss)), 1e-12))
         h = self.q * loss ** (self.q - 1) * norm + smooth * weight
         scale = smooth * weight.sum() / h.sum()
-        return towards(
-            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
-        ), server
+        return move_by(offer, mean, scale), server
 
 
 @part(Step, "scaffold")

@@ -60,7 +60,7 @@ def train_with_spread(
     member = roster.importance > 0
     sizes = engine.fed.train.sizes[clients] if rows is None else rows.sizes
     split = member & (sizes >= LEAST * folds)
-    spread = np.zeros((n, len(params.group_by_layer(offer.trainable))))
+    spread = no_spread(n, offer)
     parts: list[tuple[Bool, Work, Int64]] = []
     if not split.all():
         some = ~split
@@ -113,6 +113,16 @@ def spread_between(models: Params, folds: int, names: tuple[str, ...]) -> Float6
         return (t - t.mean(1, keepdim=True)).pow(2).sum((1, 2))
 
     return sum_by_layer(measure, names) / (folds * (folds - 1))
+
+
+def no_spread(clients: int, offer: Offer) -> Float64:
+    """Return zeros for v_k of each client and layer, `[client, layer]`.
+
+    >>> from types import SimpleNamespace
+    >>> no_spread(2, SimpleNamespace(trainable=("0.weight", "0.bias", "2.weight"))).shape
+    (2, 2)
+    """
+    return np.zeros((clients, len(params.group_by_layer(offer.trainable))))
 
 
 def sum_by_layer(measure: Callable[[str], Tensor], names: tuple[str, ...]) -> Float64:

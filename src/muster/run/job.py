@@ -197,16 +197,20 @@ class Job:
         """The number of warm-up rounds, which ask only the objective's clients."""
         return self.method.warmup_rounds(self.rounds)
 
-    def find_warnings(self, population: Population) -> list[str]:
+    def find_warnings(self, population: Population, remedy: str = "") -> list[str]:
         """Return a warning if nobody but priority clients takes part, in a method that is made for
         others' help, or if the whole run is warm-up, so that others are never asked; and those of
-        its privacy."""
+        its privacy.
+
+        Args:
+            remedy: where priority clients are named; default: in the settings of the data
+        """
         found = []
         if self.privacy is not None and not self.protects_rows:
             found = find_privacy_warnings(self.privacy, population.n, self.noise)
         if not population.others.any():
             idle = self.method.prefers and len(population.participants) > 1
-            return [*found, *([explain_no_others(population)] if idle else [])]
+            return [*found, *([explain_no_others(population, remedy)] if idle else [])]
         if self.warmup < self.rounds or not self.method.refers:
             return found
         return [
@@ -273,14 +277,13 @@ class Job:
         return bool(self.memory({}, ()))
 
 
-def explain_no_others(population: Population) -> str:
+def explain_no_others(population: Population, remedy: str = "") -> str:
     """Return the warning of a run in which every client is priority."""
-    example = ""
-    if population.names is not None:
+    if not remedy and population.names is not None:
         first = json.dumps([str(population.names[population.participants[0]])], ensure_ascii=False)
-        example = f" --data.priority {shlex.quote(first)}"
+        remedy = f"--data.priority {shlex.quote(first)}"
     return (
         "every client is priority: there are no others whose help this method could take or "
-        "leave, so that it trains on all clients, as FedAvg does; say whose model it is:"
-        f"{example or ' data.priority'}"
+        "leave, so that it trains on all clients, as FedAvg does; say whose model it is: "
+        f"{remedy or 'data.priority'}"
     )

@@ -33,7 +33,7 @@ from .evaluation_cache import EvaluationCache
 from .group_audit import audit_sums, build_standing, deal, find_possible, weigh_groups
 from .job import Job
 from .round import Setup, build_offer, measure_reference, select_pool
-from .round_record import SCALAR, record_moves
+from .round_record import SCALAR, count_replies, record_moves, sum_traffic
 
 PART = "privacy"  # the part of the server's state with what a private run has released
 EPSILON = {role: f"epsilon_{role}" for role in (OBJECTIVE, OTHERS)}  # columns of a round
@@ -297,20 +297,10 @@ def record_private_round(
         job.rounds, job.warmup, len(account.charged), count_early(account.charged, job.warmup)
     )
     row = {
-        "round": t + 1,
-        "eps": offer.eps,
-        "reference_loss": offer.loss,
-        "asked": n,
-        "joined": int(joined.sum()),
-        "silent": int((~joined & ~failed).sum()),
-        "failed": int(failed.sum()),
-        "admitted": int(admitted.sum()),
-        "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
-        "refused": int((joined & ~admitted).sum()),
+        **count_replies(offer, roster, joined, failed, admitted),
         "skipped": answers.sums is None,
         "steps": int(answers.steps.sum()),
-        "bytes_down": int(traffic.down.sum()) + traffic.others_down,
-        "bytes_up": int(traffic.up.sum()) + traffic.others_up,
+        **sum_traffic(traffic),
         "releases": len(account.charged),
         **{EPSILON[role]: value for role, value in spent.items() if value is not None},
         "pool": pool,

@@ -130,6 +130,32 @@ def count_trials(trial: Trial | None) -> int:
     return 0 if trial is None else (len(trial.values) - 1) * len(trial.clients)
 
 
+def count_replies(
+    offer: Offer, roster: Roster, joined: Bool, failed: Bool, admitted: Bool
+) -> dict[str, Any]:
+    """Return the round of an offer, what it said, and how many were asked and what they did."""
+    return {
+        "round": offer.round + 1,
+        "eps": offer.eps,
+        "reference_loss": offer.loss,
+        "asked": len(roster),
+        "joined": int(joined.sum()),
+        "silent": int((~joined & ~failed).sum()),
+        "failed": int(failed.sum()),
+        "admitted": int(admitted.sum()),
+        "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
+        "refused": int((joined & ~admitted).sum()),
+    }
+
+
+def sum_traffic(traffic: Traffic) -> dict[str, int]:
+    """Return the bytes of a round to and from everyone."""
+    return {
+        "bytes_down": int(traffic.down.sum()) + traffic.others_down,
+        "bytes_up": int(traffic.up.sum()) + traffic.others_up,
+    }
+
+
 def record_round(
     method: Method,
     population: Population,
@@ -164,23 +190,13 @@ def record_round(
     traffic = answers.traffic or compute_traffic(method, offer, roster, answers, cache)
     traffic = add_trial_traffic(traffic, roster, trial, params.nbytes(offer.model))
     row = {
-        "round": offer.round + 1,
-        "eps": offer.eps,
-        "reference_loss": offer.loss,
-        "asked": n,
-        "joined": int(joined.sum()),
-        "silent": int((~joined & ~failed).sum()),
-        "failed": int(failed.sum()),
-        "admitted": int(admitted.sum()),
-        "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
-        "refused": int((joined & ~admitted).sum()),
+        **count_replies(offer, roster, joined, failed, admitted),
         "skipped": not float(admission.weight.sum()) > 0,
         "theta": 1.0 / (1.0 + helped),
         "steps": int(answers.steps.sum()),
         **({} if method.trust is None else {"trials": count_trials(trial)}),
         **({} if method.deploy is None else {"helped": has_help(method, outcome.model)}),
-        "bytes_down": int(traffic.down.sum()) + traffic.others_down,
-        "bytes_up": int(traffic.up.sum()) + traffic.others_up,
+        **sum_traffic(traffic),
     }
     columns = {
         "round": np.full(n, offer.round + 1),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base import params, rng
+from ..base import rng
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..base.params import Params, State, expand
@@ -23,7 +23,7 @@ from ..methods import Method
 from ..parts.solvers import Work
 from ..parts.tracks import GAIN, VALIDATION, cut, cut_offer, mix, pool_folds
 from ..protocol import Offer, Roster
-from .folds import join, pick, report_spread, train_with_spread
+from .folds import join, no_spread, pick, report_spread, train_with_spread
 from .job import Job
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def train_tracks(
     folds = FoldRows(rows, roster, offer.seed, tracks.folds)
     works: list[Work] = []
     taken = np.zeros(len(roster), np.int64)
-    spread = np.zeros((len(roster), len(params.group_by_layer(offer.trainable))))
+    spread = no_spread(len(roster), offer)
     for track in range(tracks.count):
         helped = tracks.helped.start <= track < tracks.helped.stop
         group = tracks.helped if helped else tracks.unhelped
@@ -126,7 +126,7 @@ def train_some(
     spread; the others stay at the offer's model."""
     some, at, n = roster.pick(who), np.flatnonzero(who), len(roster)
     parts: list[tuple[Bool, Work, Int64]] = []
-    spread = np.zeros((n, len(params.group_by_layer(offer.trainable))))
+    spread = no_spread(n, offer)
     if not who.all():
         rest = int((~who).sum())
         extra = {part: expand(offer.model, rest) for part in job.method.solver.sends}

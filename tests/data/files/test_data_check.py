@@ -614,6 +614,14 @@ def test_a_category_that_one_client_spells_its_own_way(here):
     assert '# kardiology = "cardiology"\n' in muster.data.check("h").manifest
 
 
+def test_departments_with_near_names_at_different_sites_are_no_problem(here):
+    usual, own = (np.resize([ward, "surgery"], 60) for ward in ("neurology", "nephrology"))
+    write("h", a=clean(0, ward=usual), b=clean(1, ward=own), c=clean(2, ward=usual))
+    found = muster.data.check("h")
+    assert found.problems == ()
+    assert any("only b has 'nephrology'" in note for note in found.notes)
+
+
 def test_rare_names_two_characters_away_are_for_the_owner_to_decide(here):
     labels = ["begnin"] * 3 + ["benign", "malignant"] * 28 + ["benign"]
     several = {f"site{i}": diagnosed(i, "benign", "malignant") for i in range(1, 4)}

@@ -87,3 +87,21 @@ def test_roles_of_the_data_name_the_members(setup):
 def test_a_simulation_of_listed_clients_calls_them_as_they_are_listed(setup):
     chosen = setup().experiment()
     assert chosen.federation(0).names.tolist() == [f"client{k}" for k in range(5)]
+
+
+@pytest.mark.parametrize("method", ["fedalign", "fedavg"])
+def test_a_federation_of_priority_clients_alone_warns_as_its_simulation_does(setup, method):
+    case = setup(method, rounds=2)
+    case.fed = replace(case.fed, priority=np.ones(5, np.bool_), importance=np.ones(5))
+    real, simulated = ([w for w in run.warnings if "every client is priority" in w]
+                       for run in (case.run(), case.simulate()))  # fmt: skip
+    assert len(real) == len(simulated) == (method == "fedalign")
+    for one, other in zip(real, simulated, strict=True):
+        assert one.partition("model it is: ")[0] == other.partition("model it is: ")[0]
+        assert one.endswith("priority of [[clients]], or data.priority with --local")
+
+
+def test_a_federation_with_others_that_only_warms_up_says_so(setup):
+    case = setup({"name": "fedalign", "warmup": 1.0}, rounds=2)
+    (warning,) = [w for w in case.run().warnings if "warm-up" in w]
+    assert warning in case.simulate().warnings

@@ -67,6 +67,9 @@ ERROR = "error: "  # and before the reason why a run stops
 # Keys of a checkpoint: rows that each client counts for, settings of features, their transform.
 ROWS, FEATURES, FITTED = "rows", "features", "fitted"
 
+# Where a configuration says whose model it is.
+ROLES = "priority of [[clients]], or data.priority with --local"
+
 app = ServerApp()
 
 
@@ -183,7 +186,7 @@ def federate(
         },
         recipe=ModelRecipe.of(job.model, module, model_inputs, job.task, job.method.serves),
         row_account=RowAccount.open(job, population.sizes),
-        facts={} if job.privacy is None else {"doubts": job.find_warnings(population)},
+        facts={"doubts": job.find_warnings(population, ROLES)},
     )
     result = run_rounds(
         setup,

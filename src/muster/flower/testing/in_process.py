@@ -8,6 +8,7 @@ nothing is shared by reference.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
+from ...federation import Federation
 from ..client.app import app
 from ..compat import (
     NodeInfo,
@@ -24,6 +26,7 @@ from ..compat import (
     inflate_object_from_contents,
     no_object_id_recompute,
 )
+from ..local.local_data import write_client
 from ..transport.object_fetch import Announcement
 
 FIRST = 100  # the number of the first node
@@ -47,6 +50,14 @@ class Site:
         self.key = key or new.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         self.state = RecordDict()
         self.online = True
+
+
+def write_sites(fed: Federation, folder: Path) -> list[Site]:
+    """Write each client's rows to a file of a folder; return a site for each."""
+    files = [folder / f"{k}.npz" for k in range(fed.n)]
+    for k, file in enumerate(files):
+        write_client(fed, k, file)
+    return [Site({"data-path": str(file)}) for file in files]
 
 
 class InProcess(Grid):

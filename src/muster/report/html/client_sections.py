@@ -19,7 +19,7 @@ from ..gains import Gains, describe_rows, describe_work, first_score, serves_own
 from ..intervals import coverage_notes
 from ..style import class_colours
 from ..text_format import join_words, sentence
-from .content import CLIENT_BYTES, Content, client_names
+from .content import CLIENT_BYTES, Content, PageRoom, client_names
 from .markup import Section, chart, column_numbers, lazy_table, pack, paragraph, round_numbers
 from .participation_sections import count_events
 
@@ -106,12 +106,11 @@ def render_clients(content: Content) -> Section:
     """Return the section: one mark and one row per client."""
     title = "Clients alone and together"
     runs: dict[str, Any] = {}
-    room = CLIENT_BYTES
+    room = PageRoom(CLIENT_BYTES)
     for m, s, run in content.enumerate_runs():
         if not len(run.final):
             continue
-        room -= 90 * len(run.final)
-        if room < 0 and runs:
+        if not room.take(90 * len(run.final)):
             break
         runs[f"{m}/{s}"] = client_columns(run, content.gains[content.labels[m]], s)
     if not runs:
@@ -159,7 +158,7 @@ def render_data(content: Content) -> Section:
     title = "Data per client"
     runs: dict[str, Any] = {}
     names: list[str] = []
-    room = CLIENT_BYTES // 4
+    room = PageRoom(CLIENT_BYTES // 4)
     for s, run in enumerate(content.runs[content.labels[0]]):
         if not len(run.final):
             continue
@@ -167,8 +166,7 @@ def render_data(content: Content) -> Section:
         encoded = {"shape": list(table.shape), "rows": pack(table), "clients": client_names(run)}
         if runs and encoded == runs[next(iter(runs))]:
             continue  # the same data for every seed
-        room -= len(encoded["rows"]) + sum(len(name) + 3 for name in encoded["clients"])
-        if room < 0 and runs:
+        if not room.take(len(encoded["rows"]) + sum(len(name) + 3 for name in encoded["clients"])):
             break
         runs[f"0/{s}"] = encoded
     if not runs:

@@ -28,6 +28,26 @@ from ..intervals import (
 CLIENT_BYTES = 2**20  # most bytes of the data about single clients; further seeds are left out
 
 
+class PageRoom:
+    """Bytes for the data of runs in a page: the first run is in it in any case, others while there
+    is room.
+
+    >>> room = PageRoom(10)
+    >>> [room.take(size) for size in (8, 2, 1)], PageRoom(10).take(20)
+    ([True, True, False], True)
+    """
+
+    def __init__(self, left: int) -> None:
+        self.left, self.empty = left, True
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes for a run; return False if it is left out."""
+        self.left -= size
+        fits = self.empty or self.left >= 0
+        self.empty = False
+        return fits
+
+
 @dataclass(frozen=True)
 class Content:
     """The content of a report.

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.lazy import pl
 from ...results.run import Run
-from .content import CLIENT_BYTES, Content
+from .content import CLIENT_BYTES, Content, PageRoom
 from .markup import Section, chart, lazy_table, pack, paragraph, quantize, round_numbers, thin
 
 # The states of a cell, in the order of the legend.
@@ -91,13 +91,12 @@ def render_participation(content: Content) -> Section:
     """Return the section: the image of each run, as far as the page has room."""
     title = "Participation"
     runs: dict[str, Any] = {}
-    room = CLIENT_BYTES
+    room = PageRoom(CLIENT_BYTES)
     for m, s, run in content.enumerate_runs():
         if not len(run.final) or not len(run.clients):
             continue
         encoded = {**encode_cells(run), "moves": list_moves(run)}
-        room -= len(encoded["cells"]) + 30 * len(encoded["moves"])
-        if room < 0 and runs:
+        if not room.take(len(encoded["cells"]) + 30 * len(encoded["moves"])):
             break
         runs[f"{m}/{s}"] = encoded
     if not runs:
@@ -161,13 +160,12 @@ def render_band(content: Content) -> Section:
     """Return the section: the band of each run whose method has one."""
     title = "Epsilon and reported losses"
     runs: dict[str, Any] = {}
-    room = CLIENT_BYTES // 2
+    room = PageRoom(CLIENT_BYTES // 2)
     for m, s, run in content.enumerate_runs():
         if not len(run.final) or not run.rounds["reference_loss"].is_not_null().any():
             continue
         encoded = encode_losses(run)
-        room -= len(encoded["loss"]["codes"]) + 2000
-        if room < 0 and runs:
+        if not room.take(len(encoded["loss"]["codes"]) + 2000):
             break
         runs[f"{m}/{s}"] = encoded
     if not runs:

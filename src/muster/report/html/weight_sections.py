@@ -17,7 +17,7 @@ from ...results.measures import MEASURES
 from ...results.run import Run
 from ..curves import Curve, axis_limits
 from ..intervals import correction_ratio, mean_and_half
-from .content import CLIENT_BYTES, Content, client_names
+from .content import CLIENT_BYTES, Content, PageRoom, client_names
 from .markup import Section, chart, lazy_table, paragraph, quantize, round_numbers, table, thin
 from .measure_sections import render_panels
 
@@ -131,14 +131,13 @@ def render_helpers(content: Content) -> Section:
     asked."""
     title = "How much each helper counted"
     runs: dict[str, Any] = {}
-    room = CLIENT_BYTES // 4
+    room = PageRoom(CLIENT_BYTES // 4)
     for m, s, run in content.enumerate_runs():
         own = run.recipe is not None and run.recipe.serves == "own"
         if own or not len(run.final) or run.clients["priority"].all():
             continue
         encoded = encode_weights(run)
-        room -= len(encoded["weight"]["codes"]) + 2000
-        if room < 0 and runs:
+        if not room.take(len(encoded["weight"]["codes"]) + 2000):
             break
         runs[f"{m}/{s}"] = encoded
     if not runs:
