@@ -169,7 +169,7 @@ def test_terms_that_were_not_agreed_on_are_refused():
 
 @pytest.mark.parametrize("text", ["a = ", "a = [" * 9000, "a." * 900 + "a = 1"])
 def test_terms_that_cannot_be_walked_through_are_one_line(text):
-    with pytest.raises(muster.MusterError, match="terms: not valid TOML .*; nothing was done$"):
+    with pytest.raises(muster.MusterError, match=r"terms: not valid TOML .*; nothing was done$"):
         parse_terms(text)
 
 
