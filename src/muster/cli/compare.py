@@ -144,7 +144,7 @@ def run_side_by_side(
         follow = progress.follow(folder, experiment.methods, s.all_seeds, s.rounds)
         where = replace(where, on_wait=follow)
         # Results are drawn here, as soon as the others are done with them.
-        threading.Thread(target=lambda: [*map(load_module, DRAWING)], daemon=True).start()
+        threading.Thread(target=lambda: [*map(load_module, DRAWING)]).start()
         try:
             run_cells([plan], folder, where, lambda _: follow(), lambda: None)
         except KeyboardInterrupt:
