@@ -192,6 +192,18 @@ def test_what_there_was_no_room_for_is_named(tmp_path, told):
     assert everything(tmp_path) == []
 
 
+def test_errors_of_polars_and_of_the_partial_file_name_the_file_itself(tmp_path):
+    place = tmp_path / "a.txt"
+    for told in (
+        lambda new: PermissionError(13, "Permission denied", str(new)),
+        lambda new: PermissionError(f"Permission denied (os error 13): {new}"),
+    ):
+        with pytest.raises(OSError) as said, atomic_file(place) as new:
+            raise told(new)
+        assert "partial" not in str(said.value)
+        assert str(said.value).count(str(place)) == 1
+
+
 # --- folders ------------------------------------------------------------------------------------
 
 

@@ -601,3 +601,9 @@ def test_no_memory_left_is_one_line(monkeypatch, capsys, said):
     said = capsys.readouterr().err
     assert said.startswith("muster: out of memory (")
     assert said.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_named_in_plain_words(here, capsys):
+    Path("full").write_text("a file")
+    assert main(["compare", "--data", "digits", "--out", "full", "--name", "x"]) == 2
+    assert capsys.readouterr().err.strip() == f"muster: {Path('full/x')}: Not a directory"

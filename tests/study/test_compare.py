@@ -264,6 +264,7 @@ def test_what_settings_are_does_not_depend_on_the_process(tmp_path):
         ({"measures": "los"}, "unknown measure 'los'; did you mean 'loss'"),
         ({"evaluate_evry": 2}, "unknown argument 'evaluate_evry'; did you mean 'evaluate_every'"),
         ({"seed": 2}, "unknown argument 'seed'"),
+        ({"jobs": 2}, "compare: jobs is an argument of sweep and tune; here give `executor`"),
         ({"data": lambda seed: None}, "data: NoneType; give a Federation, or a function"),
         ({"data": "digits"}, "data: str; give a Federation, or a function"),
         ({"rounds": 0}, "rounds: 0; allowed: whole numbers from 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,7 @@ import muster
 from fragile import BASE, configure
 from muster.base.errors import MusterError
 from muster.cli.main import main
-from muster.study import tickets
+from muster.study import tickets, workers
 from muster.study.tickets import Share, TicketName, Tickets, hold, take_units
 
 ROOT = Path(__file__).parents[2]
@@ -193,3 +194,23 @@ def test_what_a_killed_share_was_running_is_run_by_another(tmp_path, monkeypatch
     here = muster.sweep(configure(tmp_path / "killed", 0), {"local.lr": [0.1]}, jobs=1)
     assert here.frame.drop("seconds").equals(there.frame.drop("seconds"))
     assert dead in [pid for pids in owners(tmp_path / "runs" / "mine").values() for pid in pids]
+
+
+def test_a_small_comparison_leaves_a_seed_to_the_process_that_has_its_ticket(tmp_path, monkeypatch):
+    """Few rounds run in one process, which looks at tickets too."""
+    monkeypatch.chdir(tmp_path)
+    Path("my.toml").write_text(tomli_w.dumps({**BASE, "method": "fedavg", "seeds": 2}))
+    assert main(["compare", "my.toml", "--name", "mine"]) == 0
+    (place,) = Path("runs/mine").glob("*-seed1")
+    shutil.rmtree(place)
+    name = TicketName(Path("runs/mine"), "1")
+    elsewhere(Tickets().take(name) and name.path(0))
+
+    def die(_):
+        assert not place.exists(), "the other process has it"
+        age(name.path(0), tickets.DEAD + 5)
+
+    monkeypatch.setattr(workers.time, "sleep", die)
+    assert main(["compare", "--resume", "runs/mine"]) == 0
+    assert place.exists()
+    assert name.count() == 2

@@ -19,6 +19,7 @@ import muster
 from fragile import BASE, compare, configure, digits
 from helpers import same_bits
 from muster.base.errors import MusterError
+from muster.study import workers
 from muster.study.workers import WorkerPool, count_workers, pack, run_packed
 
 M = muster.methods.Method
@@ -63,6 +64,15 @@ def test_idle_processes_are_replaced_when_they_die_and_ended_when_too_many():
             process.join()
         assert sorted(pool.each(math.sqrt, [4.0, 9.0], at_once=1)) == [(4.0, 2.0), (9.0, 3.0)]
         assert len(pool.executor.idle) + len(pool.executor.busy) == 1
+    assert not multiprocessing.active_children()
+
+
+def test_a_pool_that_ends_leaves_processes_that_others_started_meanwhile():
+    with WorkerPool(2) as first:
+        with WorkerPool(2), WorkerPool(2):
+            pass
+        assert len(multiprocessing.active_children()) == 2
+        assert sorted(first.each(math.sqrt, [4.0, 9.0])) == [(4.0, 2.0), (9.0, 3.0)]
     assert not multiprocessing.active_children()
 
 
@@ -126,6 +136,14 @@ def test_a_task_leaves_torch_with_its_threads():
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_forked_worker_is_refused_before_it_can_hang(monkeypatch):
+    monkeypatch.setattr(workers, "LOADED_IN", os.getpid() + 1)
+    with workers.ALONE:  # as a thread of the parent may have held it
+        kind, error = run_packed(pack("work", math.sqrt), pack("task", 4.0))
+    assert kind == "error"
+    assert "mp_context=multiprocessing.get_context('spawn')" in str(error)
 
 
 def get_threads(_):
@@ -193,6 +211,22 @@ with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
     done = subprocess.run(words, input=code, capture_output=True, text=True, timeout=300)
     last = done.stderr.strip().splitlines()[-1]
     assert "it reads the program again, and this one (`__main__`) is no file" in last
+
+
+def test_a_script_that_does_not_guard_its_calls_is_told_how(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import muster
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+small = {"data": {"name": "digits", "clients": 4}, "rounds": 2, "seeds": 2}
+with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    muster.sweep(small, {"data.priority": [1]}, "s", executor=pool)
+""")
+    words = [sys.executable, "-P", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "if this is a script, call it below `if __name__ == '__main__':`" in last
 
 
 def test_functions_of_the_program_itself_name_the_cause():

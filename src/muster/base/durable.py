@@ -66,10 +66,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
         sync(path.parent)
     except OSError as error:
-        # The error of a full disk does not name the file.
-        if error.errno is None and type(error) is OSError:
-            raise OSError(f"{path}: {error}") from error
-        error.filename = error.filename or str(path)
+        # The error of a full disk does not name the file, and those of polars have no number.
+        if error.errno is None:
+            why = str(error).replace(str(partial), str(path))
+            raise OSError(why if str(path) in why else f"{path}: {why}") from error
+        if error.filename in (None, str(partial), partial):
+            error.filename = str(path)
         raise
     finally:
         partial.unlink(missing_ok=True)

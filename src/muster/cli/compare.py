@@ -21,6 +21,7 @@ from ..study.comparison import Comparison
 from ..study.experiment_runs import check_experiment, collect_experiment, compare_experiment
 from ..study.grid import Cell
 from ..study.sweep_result import has_all_runs
+from ..study.tickets import has_tickets
 from ..study.units import CellPlan, Placement, SharesUnderWay, lock_units, run_cells
 from .arguments import CommandParser
 from .console import print_line
@@ -48,7 +49,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     s = experiment.settings
     with open_placement(arguments) as where:
         where = place_seeds(experiment, where, bool(trackers))
-        if where.jobs == 1 and where.share is None and where.executor is None:
+        # What a share left is taken by tickets, as others may be at work on it.
+        left = resumed is not None and has_tickets(resumed, s.all_seeds) and not trackers
+        if where.jobs == 1 and where.share is None and where.executor is None and not left:
             result, folder, code = run_here(experiment, resumed, trackers, console)
         else:
             trusted = resumed is None or arguments.trust_code
@@ -56,9 +59,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
                 result, folder, code = run_side_by_side(
                     experiment, resumed, where, trusted, console
                 )
-            except SharesUnderWay as left:
+            except SharesUnderWay as others:
                 again = f"muster compare --resume {resumed or Path(s.out) / s.name}"
-                print_line(console, describe_shares(where.share, left, again))
+                print_line(console, describe_shares(where.share, others, again))
                 return 0
     if code:
         done = f"{len(result.seeds)} of {plural(len(s.all_seeds), 'seed')} complete"

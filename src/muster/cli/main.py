@@ -8,6 +8,7 @@ argument are checked by the same code and fail with the same message.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import warnings
@@ -88,9 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = build_parser().parse(sys.argv[1:] if argv is None else argv)
         return int(arguments.execute(arguments, terminals.Terminal()))
-    except (MusterError, OSError) as error:
-        # An OSError is a full disk or a folder without write permission: no bug, no traceback.
+    except MusterError as error:
         return report_error(one_line(str(error)))
+    except OSError as error:
+        # A full disk or a folder without write permission: no bug, no traceback.
+        return report_error(one_line(explain_system_error(error)))
     except KeyboardInterrupt:
         return report_error("interrupted", INTERRUPTED)
     except Exception as error:
@@ -101,6 +104,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise
     finally:
         warnings.formatwarning = usual
+
+
+def explain_system_error(error: OSError) -> str:
+    """Return what the operating system refused, and what to do.
+
+    >>> explain_system_error(PermissionError(13, "Permission denied", "runs/a"))
+    'runs/a: Permission denied; check its permissions, or give another folder (--out)'
+    """
+    if not (error.filename and error.strerror):
+        return str(error)
+    advice = ""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        advice = "; check its permissions, or give another folder (--out)"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "; make room, or give another folder (--out)"
+    return f"{error.filename}: {error.strerror}{advice}"
 
 
 def report_error(text: str, code: int = 2) -> int:

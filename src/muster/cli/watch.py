@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..study.comparison import is_comparison, read_marker
 from ..study.grid import grid
 from ..study.load import get_resume_command
 from ..study.sweep_result import is_sweep, load_sweep
+from ..study.tickets import TicketName, is_held
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags
@@ -34,6 +36,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 WIDTH = 12  # letters of a small curve
 EVERY = 2.0  # seconds between two updates
 BETWEEN, WAITING = 5.0, 600.0  # seconds between two runs at most, and before the first round
+SAVING = 1.0  # seconds to save a run
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -51,7 +54,10 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         raise MusterError("watch: which run? give its folder, such as runs/demo")
     folder, every = Path(arguments.folder), _seconds(arguments.every)
     check_above("--every", every)
-    seen = list_progress(folder)
+    seen = read_runs(folder)
+    if any(s.state == "stopped" and len(s.rows) == s.rounds for s in seen):
+        time.sleep(SAVING)  # a run after its last round is not under way, and not done yet
+        seen = read_runs(folder)
     if arguments.page and is_sweep(folder):
         raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")
     if arguments.page:
@@ -60,16 +66,19 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.once or not console.is_terminal:
         console.print(build_table(seen, folder))
     if arguments.once:
-        if is_complete(seen, folder) or any(s.state == "stopped" for s in seen):
+        stopped = any(s.state == "stopped" for s in seen) and not is_at_work(seen, folder)
+        if stopped or is_complete(seen, folder):
             print_line(console, describe_end(seen, folder))
         return 0
     moved = time.monotonic()
     with Live(console=console, auto_refresh=False) as live:
-        while not is_complete(seen, folder) and time.monotonic() - moved < find_timeout(seen):
+        while not is_complete(seen, folder) and time.monotonic() - moved < find_timeout(
+            seen, folder
+        ):
             if console.is_terminal:
                 live.update(build_table(seen, folder), refresh=True)
             time.sleep(every)
-            before, seen = seen, list_progress(folder)
+            before, seen = seen, read_runs(folder)
             if _done(before) != _done(seen):
                 moved = time.monotonic()
                 if arguments.page:
@@ -111,13 +120,33 @@ def count_runs(folder: Path) -> int:
     return len(listed["labels"]) * len(listed["seeds"])
 
 
-def find_timeout(seen: Sequence[RunProgress]) -> float:
+def read_runs(folder: Path) -> list[RunProgress]:
+    """Read the progress of every run in a folder. A seed whose ticket is held is under way, even
+    where locks do not reach."""
+    return [
+        replace(s, state="under way") if s.state == "stopped" and is_held(get_ticket(s)) else s
+        for s in list_progress(folder)
+    ]
+
+
+def get_ticket(s: RunProgress) -> TicketName:
+    """Return the name of the tickets of a run's seed."""
+    return TicketName(s.place.parent, str(s.seed))
+
+
+def is_at_work(seen: Sequence[RunProgress], folder: Path) -> bool:
+    """Return True if a process is at work in a folder, perhaps between two runs."""
+    if any(s.state == "under way" for s in seen) or durable.in_use(folder):
+        return True
+    return any(map(is_held, {get_ticket(s) for s in seen}))
+
+
+def find_timeout(seen: Sequence[RunProgress], folder: Path) -> float:
     """Return the seconds without a new round after which a folder's runs have stopped; infinity
-    while a process holds the folder."""
-    states = {s.state for s in seen}
-    if "under way" in states:
+    while a process is at work in the folder."""
+    if is_at_work(seen, folder):
         return float("inf")
-    return WAITING if states == {"waiting"} else BETWEEN
+    return WAITING if {s.state for s in seen} == {"waiting"} else BETWEEN
 
 
 def describe_end(seen: Sequence[RunProgress], folder: Path) -> str:

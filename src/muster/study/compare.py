@@ -123,6 +123,11 @@ def compare(
     labelled = label_methods(methods)
     works = get_locals(local, labelled)
     for name in how:
+        if name == "jobs":
+            raise MusterError(
+                "compare: jobs is an argument of sweep and tune; here give `executor`, such as "
+                "ProcessPoolExecutor(2, mp_context=multiprocessing.get_context('spawn'))"
+            )
         if name not in RunSettings.__annotations__:
             known = RunSettings.__annotations__
             raise MusterError(f"compare: unknown argument '{name}'; {nearest(name, known)}")

@@ -76,6 +76,11 @@ class TicketName:
         return next(n for n in range(TRIES + 1) if not os.path.lexists(self.path(n)))
 
 
+def has_tickets(folder: Path, units: Iterable[object]) -> bool:
+    """Return True if several processes share, or have shared, units of a folder."""
+    return any(TicketName(folder, str(unit)).count() for unit in units)
+
+
 def describe_process() -> dict[str, str | int]:
     """Return the name of this machine, something that no other machine or container has in common
     with it, and the number of this process."""
@@ -165,11 +170,17 @@ def hold(name: TicketName) -> Iterator[None]:
         tickets.give_back([name])
 
 
-def is_living(path: Path) -> tuple[bool, str]:
+def is_held(name: TicketName) -> bool:
+    """Return True if a process holds a unit, by this machine's clock: nothing is written."""
+    number = name.count()
+    return number > 0 and is_living(name.path(number - 1), lambda _: time.time())[0]
+
+
+def is_living(path: Path, clock: Callable[[Path], float] | None = None) -> tuple[bool, str]:
     """Return whether the process of a ticket is at work, and where it runs or ran."""
     try:
         with os.fdopen(descriptor(path, os.O_RDONLY), "rb") as file:
-            age = read_clock(path.parent) - os.fstat(file.fileno()).st_mtime
+            age = (clock or read_clock)(path.parent) - os.fstat(file.fileno()).st_mtime
             text = file.read(LONGEST).decode(errors="replace")
     except FileNotFoundError:
         return True, ""  # given back at this moment: somebody may have it already

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -38,8 +39,11 @@ from ..engines.compute import one_thread, use_one_thread
 from .tickets import TRIES
 
 SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that is Python's flag -P
+GUARD = "call it below `if __name__ == '__main__':`"
 LOOK = 1.0  # seconds between two calls of `on_wait`
 ALONE = threading.Lock()  # held by the task at work in this process
+STARTING = threading.Lock()  # held while a process starts
+LOADED_IN = os.getpid()  # another number in a process forked from this one
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -160,13 +164,15 @@ class WorkerPool:
             )
         if self.outside:
             why = f"{type(error).__name__}: {one_line(first_line(error))}"
+            script = isinstance(error, BrokenProcessPool) and not self.proven
+            advice = f"; if this is a script, {GUARD}" if script else ""
             return MusterError(
-                f"executor: {task}: its worker ended before the work was done ({why})"
+                f"executor: {task}: its worker ended before the work was done ({why}){advice}"
             )
         if deaths < TRIES:
             return MusterError(
                 f"jobs: a process ended before its work was done ({task}; out of memory?); if this "
-                "is a script, call it below `if __name__ == '__main__':`, or with jobs=1"
+                f"is a script, {GUARD}, or with jobs=1"
             )
         return MusterError(
             f"jobs: {task}: given up, as {deaths} processes ended while they ran it (out of "
@@ -189,11 +195,8 @@ class ProcessSlots(Executor):
     second, and end at once, as unloading it takes another."""
 
     def __init__(self, jobs: int) -> None:
-        self.before = multiprocessing.active_children()
-        # Each starts as `python -c`, and must not import modules of the current folder.
-        self.safe = os.environ.get(SAFE_PATH)
-        os.environ[SAFE_PATH] = "1"
-        self.idle = [_start_process() for _ in range(jobs)]
+        self.started: list[BaseProcess] = []
+        self.idle = [self._start() for _ in range(jobs)]
         self.busy: list[tuple[ProcessPoolExecutor, Future[Any]]] = []
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
@@ -202,7 +205,7 @@ class ProcessSlots(Executor):
             self.busy.remove((pool, task))
             if isinstance(task.exception(), BrokenProcessPool):
                 pool.shutdown()
-                pool = _start_process()
+                pool = self._start()
             self.idle.append(pool)
         assert self.idle, "one task in each process"
         pool = self.idle.pop(0)
@@ -220,24 +223,36 @@ class ProcessSlots(Executor):
             self.idle.pop().shutdown(wait=False)
 
     def end(self) -> None:
-        """End the processes, even those at work."""
-        if self.safe is None:
-            del os.environ[SAFE_PATH]
+        """End the processes, even those at work; others of this program go on."""
         for pool in [*self.idle, *(pool for pool, _ in self.busy)]:
             pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            if process not in self.before:
-                process.terminate()
-                process.join()
+        for process in self.started:
+            process.terminate()
+            process.join()
+
+    def _start(self) -> ProcessPoolExecutor:
+        """Start a process, which begins to load what it needs."""
+        # Forked processes would share torch's threads and locks, in any state.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
+        with STARTING, _safe_path():
+            pool.submit(os.getpid)
+        self.started += pool._processes.values()
+        return pool
 
 
-def _start_process() -> ProcessPoolExecutor:
-    """Start a process, which begins to load what it needs."""
-    # Forked processes would share torch's threads and locks, in any state.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
-    pool.submit(os.getpid)
-    return pool
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep a process that starts, as `python -c`, from modules of the current folder."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 @contextmanager
@@ -273,6 +288,11 @@ def run_packed(call: bytes, task: bytes) -> tuple[str, Any]:
     An executor may run several tasks in one process, by threads: here they run one after another,
     since torch's number of threads and its generator are one for all.
     """
+    if os.getpid() != LOADED_IN:  # before any lock: it may be held for ever
+        return "error", MusterError(
+            "executor: its workers are forked from a process with threads, which can hang; give "
+            "ProcessPoolExecutor(..., mp_context=multiprocessing.get_context('spawn'))"
+        )
     with ALONE, one_thread():
         try:
             work, value = pickle.loads(call), pickle.loads(task)
