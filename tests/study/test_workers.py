@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,6 +55,14 @@ def test_a_unit_that_kills_every_process_is_given_up_in_one_line(tmp_path):
     assert "seed 4: given up, as 3 processes ended while they ran it" in str(stop.value)
     assert "\n" not in str(stop.value)
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="a system with signals runs it")
+def test_ctrl_c_does_not_reach_processes_that_start():
+    with WorkerPool(2) as pool:
+        for process in multiprocessing.active_children():
+            os.kill(process.pid, signal.SIGINT)
+        assert sorted(pool.each(math.sqrt, [4.0, 9.0])) == [(4.0, 2.0), (9.0, 3.0)]
 
 
 def test_idle_processes_are_replaced_when_they_die_and_ended_when_too_many():

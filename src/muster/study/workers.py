@@ -235,7 +235,7 @@ class ProcessSlots(Executor):
         # Forked processes would share torch's threads and locks, in any state.
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
-        with STARTING, _safe_path():
+        with STARTING, _safe_path(), _no_interrupts():
             pool.submit(os.getpid)
         self.started += pool._processes.values()
         return pool
@@ -253,6 +253,20 @@ def _safe_path() -> Iterator[None]:
             del os.environ[SAFE_PATH]
         else:
             os.environ[SAFE_PATH] = before
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Start a process that Ctrl-C does not reach, from its first moment: its parent handles it, for
+    which it waits until the process is there."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
