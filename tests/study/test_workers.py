@@ -213,7 +213,7 @@ with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
     assert "it reads the program again, and this one (`__main__`) is no file" in last
 
 
-def test_a_script_that_does_not_guard_its_calls_is_told_how(tmp_path):
+def test_an_unguarded_script_gets_the_line_to_add(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""
 import muster
