@@ -214,3 +214,20 @@ def test_a_small_comparison_leaves_a_seed_to_the_process_that_has_its_ticket(tmp
     assert main(["compare", "--resume", "runs/mine"]) == 0
     assert place.exists()
     assert name.count() == 2
+
+
+def test_a_folder_of_other_results_is_not_shared(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = {**BASE, "method": "fedavg", "seeds": 2}
+    Path("my.toml").write_text(tomli_w.dumps(small))
+    Path("grid.toml").write_text(tomli_w.dumps({**small, "sweep": {"local.lr": [0.1]}}))
+    share = ["--name", "mine", "--share", "1/2", "--jobs", "1"]
+    assert main(["compare", "my.toml", *share]) == 0
+    before = sorted(Path("runs").rglob("*"))
+    assert main(["sweep", "grid.toml", *share]) == 2
+    assert f"{Path('runs/mine')} holds a comparison; give another" in capsys.readouterr().err
+    assert sorted(Path("runs").rglob("*")) == before
+    assert main(["compare", "my.toml", *share]) == 0
+    assert main(["sweep", "grid.toml", "--name", "grid", *share[2:]]) == 0
+    assert main(["compare", "my.toml", "--name", "grid", *share[2:]]) == 2
+    assert f"{Path('runs/grid')} holds a sweep" in capsys.readouterr().err

@@ -222,7 +222,7 @@ with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
     assert "it reads the program again, and this one (`__main__`) is no file" in last
 
 
-def test_the_error_of_a_script_without_a_guard_says_what_to_write(tmp_path):
+def test_an_unguarded_script_gets_the_line_to_add(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("""
 import muster

@@ -111,7 +111,7 @@ class RayExecutor(Executor):
 
 def find_folder(new: NewResults, resumed: Path | None, where: Placement, console: Console) -> Path:
     """Return the folder of results: the one that is continued, that of a share, or a new one."""
-    return resumed or (new.create(console) if where.share is None else new.place)
+    return resumed or (new.create(console) if where.share is None else new.find_shared())
 
 
 def describe_shares(share: Share | None, left: SharesUnderWay, again: str) -> str:

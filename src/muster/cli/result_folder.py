@@ -19,8 +19,10 @@ from ..base.schema import Table
 from ..config.experiment import load_table
 from ..config.settings import Settings
 from ..results.run import Run
+from ..study.load import find_kind
 from .console import print_line
 
+KINDS = {"run": "run", "compare": "comparison", "sweep": "sweep", "tune": "tuning"}  # by command
 FRUITLESS = 1  # exit code of a run that ended and learned nothing
 
 
@@ -45,6 +47,16 @@ class NewResults:
         """The folder, unless that exists."""
         return Path(self.settings.out) / self.settings.name
 
+    def find_shared(self) -> Path:
+        """Return the folder that several processes share; one of other results is refused."""
+        found = find_kind(self.place)
+        config = self.place / "config.toml"
+        if not found and config.exists() and "tune" in load_table(config, follow=False):
+            found = "tuning"
+        if found not in ("", KINDS[self.command]):
+            raise MusterError(f"--share: {self.place} holds a {found}; give another --name")
+        return self.place
+
     def create(self, console: Console) -> Path:
         """Create a folder for them. Where an earlier one is unfinished, with the same
         configuration, print how to continue that."""
@@ -66,6 +78,8 @@ class NewResults:
             kept = load_table(folder / "config.toml", follow=False)
             now = tomllib.loads(tomli_w.dumps(self.config))
             held = (lock.parent for lock in folder.rglob(durable.LOCK))
+            if find_kind(folder) not in ("", KINDS[self.command]):
+                return False
             return kept == now and not self.is_done(folder) and not any(map(durable.in_use, held))
         except (MusterError, OSError):
             return False
@@ -78,7 +92,7 @@ def open_folder(
     """Provide the folder of a run or comparison, with its configuration. After an error, a new
     folder without results is removed. One that is shared with other processes is left to them."""
     if shared:
-        yield resumed or new.place
+        yield resumed or new.find_shared()
         return
     folder = resumed or new.create(console)
     durable.write(folder / "config.toml", tomli_w.dumps(new.config))
