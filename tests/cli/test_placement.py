@@ -13,6 +13,7 @@ from muster.cli.main import main
 from muster.cli.progress_bar import Progress
 from muster.config import load
 from muster.papers.reproduce import panel_results
+from muster.study.experiment_runs import compare_experiment
 from muster.study.units import Placement
 
 
@@ -36,6 +37,20 @@ def test_a_share_of_a_comparison_finds_its_folder_and_goes_on(here, capsys):
     assert "its runs were made with rounds = 2, this has 4" in capsys.readouterr().err
     assert main(line) == 0, "finished: shown again"
     assert [p.name for p in (here / "runs").iterdir()] == ["small"]
+
+
+def test_a_comparison_in_this_process_holds_its_folder(here, capsys, monkeypatch):
+    """A share that joins is refused before it runs anything."""
+    codes = []
+
+    def compare(chosen, folder, *others, **more):
+        codes.append(main(["compare", "small.toml", "--share", "2/2", "--jobs", "1"]))
+        return compare_experiment(chosen, folder, *others, **more)
+
+    monkeypatch.setattr("muster.cli.compare.compare_experiment", compare)
+    assert main(["compare", "small.toml"]) == 0
+    assert codes == [2]
+    assert "in use by a run without --share; wait for it to end" in capsys.readouterr().err
 
 
 def test_a_share_that_finds_no_more_leaves_the_rest_to_the_others(here, capsys):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError, plural
 from ..base.lazy import load_module
 from ..config.experiment import Experiment
@@ -114,6 +115,7 @@ def run_here(
     rounds = s.rounds * len(seeds) * len(experiment.methods)
     with (
         open_folder(describe_results(experiment), resumed, console) as folder,
+        durable.lock_folder(folder),
         Progress(rounds, console) as progress,
         open_trackers(trackers, s.name, folder, progress, console) as listeners,
     ):
