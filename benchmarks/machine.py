@@ -42,10 +42,11 @@ def describe_load() -> str:
 
 
 def run_apart(file: str, name: str) -> Any:
-    """Run `FILE one NAME` in a separate process; return what its last line says, as JSON."""
+    """Run `FILE one NAME` in a separate process, of the same muster as this one; return what its
+    last line says, as JSON."""
     done = subprocess.run(
         [sys.executable, "-P", file, "one", name],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,

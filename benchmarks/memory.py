@@ -7,7 +7,8 @@
 Each run has a process of its own, which has loaded and compiled everything by a run on a few of
 its clients. What it holds then is the *process*; what it holds more at its peak, rows included, is
 what the run *needs*. Of one process the peak is the kernel's own (`VmHWM`); of several, the most
-that all of them held at any of the moments looked at, shared pages counted once.
+that all of them held at any of the moments looked at, shared pages counted once, and files in
+memory as those of the first process.
 """
 
 from __future__ import annotations
@@ -67,12 +68,13 @@ def even(
     method: muster.Method | None = None,
     compute: Compute = Compute(),
     classes: int = 10,
+    rounds: int = 2,
     **local: object,
 ) -> Case:
     """Return a run on clients with as many rows each."""
     fed = random_federation(np.full(clients, rows), shape, classes)
     work = muster.Local(lr=0.01, **({"epochs": 1, "batch_size": 32} | local))
-    return Case(what, fed, Job(method or muster.methods.fedavg(), model, work, 2), compute)
+    return Case(what, fed, Job(method or muster.methods.fedavg(), model, work, rounds), compute)
 
 
 def build_mapped() -> nn.Module:
@@ -147,6 +149,14 @@ CASES: dict[str, Callable[[], Case]] = {
         "CNN on 3x40x40, batches of 100, 20 clients x 100 rows",
         *(20, 100, (3, 40, 40), M.CNN()), batch_size=100,
     ),
+    "adam": lambda: even(
+        "Adam kept by clients, MLP 300-400-10, 60 clients x 80 rows, 4 rounds",
+        *(60, 80, (300,), M.MLP((400,))), rounds=4, optimizer=muster.optimizers.Adam(keep=True),
+    ),
+    "pfedme": lambda: even(
+        "pFedMe, MLP 400-250-10 in float64, 100 clients x 80 rows, 30 asked, 3 rounds",
+        *(100, 80, (400,), M.MLP((250,)), m.pfedme(m=30), Compute(dtype="float64")), rounds=3,
+    ),
 }  # fmt: skip
 
 
@@ -171,12 +181,13 @@ def find_children() -> list[str]:
 
 
 def share_of_memory(pid: str) -> int:
-    """Return the bytes of a process, its share of pages that others have too; 0 once it ended."""
+    """Return the bytes of a process apart from files, its share of pages that others have too; 0
+    once it ended. Files (libraries) may be shared with any other process of the machine."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0
-    return 1024 * next(int(s.split()[1]) for s in text.splitlines() if s.startswith("Pss:"))
+    return 1024 * sum(map(int, re.findall(r"^Pss_(?:Anon|Shmem):\s*(\d+) kB", text, re.M)))
 
 
 class Watch:
@@ -192,7 +203,8 @@ class Watch:
     def _look(self) -> None:
         while not self._over.wait(LOOK):
             if children := find_children():
-                self.most = max(self.most, sum(map(share_of_memory, ["self", *children])))
+                own = sum(map(share_of_memory, ["self", *children]))
+                self.most = max(self.most, own + read_status("RssFile"))
 
     def __exit__(self, *_: object) -> None:
         self._over.set()

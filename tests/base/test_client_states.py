@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import muster
 from helpers import nine_clients, same_bits
 from muster.base import client_states
 from muster.base.client_states import ClientStates, StateTable
+from muster.run.local_clients import LocalClients
 
 START = {"own": {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor(3.0)}}
 EVERYONE = np.arange(6)
@@ -23,9 +26,11 @@ def values(memory, clients=EVERYONE):
     return memory.get(clients)["own"]["b"].tolist()
 
 
+@pytest.mark.parametrize("copied", [1, 2**22], ids=["row by row", "at once"])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_against_a_plain_table(mapped):
+def test_against_a_plain_table(mapped, copied, monkeypatch):
     """Random rounds, compared with a dictionary."""
+    monkeypatch.setattr(client_states, "COPIED", copied)
     draw = np.random.default_rng(0)
     table = StateTable(START, 6, mapped_from=0 if mapped else 2**30)
     assert table.mapped is mapped
@@ -36,6 +41,7 @@ def test_against_a_plain_table(mapped):
         following = memory.after(who, row(t, len(who)))
         plain |= dict.fromkeys(who.tolist(), float(t))
         assert values(memory) == [before[k] for k in range(6)]  # the state before stays intact
+        assert not len(who) or not memory.rows  # from the table, without a copy of its own
         assert values(following) == [plain[k] for k in range(6)]
         some = draw.permutation(6)[:3]
         assert values(following, some) == [plain[int(k)] for k in some]
@@ -67,6 +73,27 @@ def test_a_large_table_takes_only_what_is_touched():
     memory = memory.after(who, {"own": {"w": torch.ones(len(who), 100_000)}})
     memory = memory.after(who[:1], {"own": {"w": torch.full((1, 100_000), 2.0)}})
     assert memory.get(np.array([0, 1, 1000]))["own"]["w"][:, 5].tolist() == [2.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_what_is_handed_out_is_freed_before_more_is(engine, monkeypatch):
+    """Two clients' models are measured at once: these are gone when the next two come."""
+    get, lent, seen = ClientStates.get, [], []
+
+    def lend(self, clients):
+        assert not any(ref() is not None for ref in lent)
+        state = get(self, clients)
+        lent[:] = [weakref.ref(t) for t in state["own"].values()]
+        seen.append(len(clients))
+        return state
+
+    monkeypatch.setattr(ClientStates, "get", lend)
+    monkeypatch.setattr(LocalClients, "max_replies", lambda self, model: 2)
+    local = muster.Local(steps=2, batch_size=4)
+    given = nine_clients(), muster.methods.ditto(m=3), muster.models.MLP((4,)), 3, local
+    muster.simulate(*given, engine=engine, processes=1)
+    assert seen.count(3) == 3
+    assert seen.count(2) >= 4
 
 
 @pytest.mark.parametrize("method", ["scaffold", "ditto", "pfedme", "local"])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import muster
+from helpers import nine_clients
+from muster.engines import batches
 from muster.engines.batches import (
     CACHE,
     ENOUGH,
@@ -18,6 +23,7 @@ from muster.engines.batches import (
     cut_portions,
     estimate_work,
 )
+from muster.parts.solvers import SGD
 
 
 def plan_of(steps, batch):
@@ -75,3 +81,20 @@ def test_every_client_is_in_one_portion_and_in_one_block(steps, batch, widths, t
     # A block ends as soon as it is worth a hand-over, or a fair share of them.
     assert len(spans) <= EVEN * threads + 1
     assert all(amount[s][:-1].sum() < max(WORTH, amount.sum() / (EVEN * threads)) for s in spans)
+
+
+def test_a_portion_is_gone_when_the_next_one_trains(monkeypatch):
+    train, trained, sizes = SGD.__call__, [], []
+
+    def watch(self, cohort, offer, memory):
+        assert not any(ref() is not None for ref in trained)
+        work = train(self, cohort, offer, memory)
+        trained[:] = [weakref.ref(t) for t in work.models.values()]
+        sizes.append(len(cohort.steps))
+        return work
+
+    monkeypatch.setattr(SGD, "__call__", watch)
+    monkeypatch.setattr(batches, "CACHE", 1)
+    given = nine_clients(), muster.methods.fedavg(), muster.models.MLP((4,)), 1
+    muster.simulate(*given, muster.Local(steps=2), engine="stacked", processes=1)
+    assert sizes == [1] * 9

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+import weakref
 
+import numpy as np
 import pytest
+import torch
 
 import muster
 from helpers import nine_clients, same_bits
 from muster.engines import processes
 from muster.engines.loop_engine import LoopEngine
+from muster.parts.solvers import Work
+from muster.protocol import Offer
 
 
 def go(on_round=None, rounds=4):
@@ -84,3 +89,25 @@ def test_an_untroubled_run_loses_nobody_and_leaves_nothing_behind(engines):
     assert engine.workers == []
     assert engine.lost == 0
     assert run.complete
+
+
+def test_a_worker_keeps_no_state_of_clients_that_it_was_forked_with():
+    """It would lie there to the end of the run, for every client of the first round."""
+    memory = {"own": {"w": torch.ones(3)}}
+    kept = weakref.ref(memory["own"]["w"])
+
+    def train(solver, offer, k, own, assignment):
+        return Work({}, own), np.array([len(memory), kept() is not None])
+
+    worker = processes.Worker(train, [], memory)
+    try:
+        worker.send(("offer", None, Offer(0, 0, 1, {}, lr=0.1)))
+        worker.send_tensors([{}])
+        worker.send(("client", 0, None))
+        worker.send_tensors([{"w": torch.zeros(1)}], ["own"])
+        steps, parts = worker.receive()
+        (_, own), names = worker.receive_tensors()
+    finally:
+        worker.close()
+    assert (steps.tolist(), parts, names, own["w"].tolist()) == ([0, 0], 1, ["own"], [0.0])
+    assert memory["own"]["w"].tolist() == [1.0, 1.0, 1.0]  # the parent's own is as it was

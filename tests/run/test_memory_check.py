@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import muster
 from helpers import nine_clients
 from muster.base import memory
+from muster.engines.modules import measure_saved
 from muster.federation import RaggedRows
 from muster.run import memory_check
 
@@ -51,11 +53,12 @@ def test_an_invitation_that_does_not_say_is_given_the_benefit_of_the_doubt(monke
     assert muster.simulate(nine_clients(), M.fedavg(Mine()), **ARGS).complete
 
 
-def forecast(clients, rows, model, method=None, **compute):
-    x = torch.zeros(clients * rows, 20)
+def forecast(clients, rows, model, method=None, optimizer=None, shape=(20,), **compute):
+    x = torch.zeros(clients * rows, *shape)
     data = RaggedRows(x, torch.arange(len(x)) % 2, np.arange(clients + 1) * rows)
     fed = muster.Federation.from_rows(data, classes=2)
-    job = muster.Job(method or M.fedavg(), model, muster.Local(steps=1), rounds=3)
+    local = muster.Local(steps=1, **({} if optimizer is None else {"optimizer": optimizer}))
+    job = muster.Job(method or M.fedavg(), model, local, rounds=3)
     chosen = muster.Compute(processes=2, **compute)
     return memory_check.forecast_memory(fed, job, job.check(fed), chosen)
 
@@ -90,6 +93,38 @@ def test_the_forecast_counts_each_part_of_a_run(monkeypatch):
     # Each process of the loop has its own.
     loop = forecast(50, 40, muster.models.MLP((30,)), engine="loop")
     assert loop.training > 2 * memory_check.WORKER
+
+
+def test_the_forecast_counts_what_clients_remember():
+    linear, weights = muster.models.Softmax(), 4 * (20 * 2 + 2)
+    # Where all train in every round: the table, the last round's rows, as clients are given them,
+    # and in their replies.
+    everyone = forecast(50, 40, linear, M.scaffold())
+    assert everyone.held == 50 * (3 * weights + 3 * weights)
+    # Their own models: the states, and as many copies as are measured at once.
+    mine, plain = forecast(50, 40, linear, M.ditto(m=5)), forecast(50, 40, linear)
+    assert mine.measuring == plain.measuring + (15 + 50) * weights
+    # An optimizer's state is held by those that train, whether it starts fresh or is kept.
+    fresh = forecast(50, 40, linear, optimizer=muster.optimizers.sgd(0.9), engine="loop")
+    kept = muster.optimizers.sgd(0.9, keep=True)
+    plain = forecast(50, 40, linear, engine="loop")
+    assert fresh.training == plain.training + 2 * weights
+    assert forecast(50, 40, linear, optimizer=kept, engine="loop").training > fresh.training
+
+
+def test_what_a_gradient_keeps_is_what_autograd_saves():
+    """Not every layer's output."""
+    hidden = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 2))
+    rows = torch.randn(4, 20)
+    assert measure_saved(hidden, rows, torch.float32) == 4 * 30
+    assert measure_saved(hidden, rows, torch.float64) == 8 * 30
+    pooled = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(2), nn.Flatten())
+    assert measure_saved(pooled, torch.randn(4, 1, 4, 4), torch.float32) == 4 * 32 + 8 * 8
+    # For images that is much less than an output and a gradient of each of its layers.
+    cnn, image = muster.models.CNN(), {"shape": (3, 40, 40), "engine": "loop"}
+    more = forecast(4, 16, cnn, **image).training - forecast(4, 8, cnn, **image).training
+    outputs = 3 * (32 * 1600 + 64 * 400 + 512 + 128) + 32 * 400 + 2 * 64 * 100 + 2
+    assert 0 < more < 0.7 * 2 * memory_check.SLACK * 8 * 4 * (3 * 1600 + 2 * outputs)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAPPED_FROM = 2**30  # bytes from which a table is a memory-mapped file
+COPIED = 2**22  # bytes of rows that are copied at once
 
 Rows = dict[str, dict[str, NDArray[Any]]]  # by part and name: [client, *shape]
 
@@ -37,6 +38,15 @@ def allocate_rows(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
     with tempfile.TemporaryFile(prefix="muster-states-") as file:
         file.truncate(int(np.prod(shape)) * kind.itemsize)
         return np.memmap(file, kind, "r+", shape=shape)
+
+
+def copy_rows(source: Tensor, place: Int64, stack: Tensor, at: Int64) -> None:
+    """Copy rows `place` of a table to rows `at` of a stack: a few at a time, as each is copied
+    twice on the way."""
+    step = max(1, COPIED // max(1, stack[:1].nbytes))
+    for i in range(0, len(at), step):
+        taken = source[torch.from_numpy(place[i : i + step]).to(source.device)]
+        stack[torch.from_numpy(at[i : i + step]).to(stack.device)] = taken.to(stack.device)
 
 
 class StateTable:
@@ -65,9 +75,7 @@ class StateTable:
             stacks[part] = {}
             for name, t in model.items():
                 stack = t.expand(len(clients), *t.shape).clone()
-                if len(at):
-                    own = torch.from_numpy(self.rows[part][name][place[at]])
-                    stack[torch.from_numpy(at).to(t.device)] = own.to(t.device)
+                copy_rows(torch.from_numpy(self.rows[part][name]), place[at], stack, at)
                 stacks[part][name] = stack
         return stacks
 
@@ -104,19 +112,19 @@ class ClientStates:
             ends = np.searchsorted(self.who, clients, sorter=order)
             at = order[np.minimum(ends, len(order) - 1)]
             found = self.who[at] == clients
-            target, source = torch.from_numpy(np.flatnonzero(found)), torch.from_numpy(at[found])
             for part, model in self.rows.items():
                 for name, t in model.items():
-                    stack = stacks[part][name]
-                    stack[target.to(stack.device)] = t[source.to(t.device)].to(stack.device)
+                    copy_rows(t, at[found], stacks[part][name], np.flatnonzero(found))
         return stacks
 
     def after(self, who: Int64, rows: State) -> ClientStates:
         """Return the states after a round in which these clients trained. The states before that
-        round can still be read; those before the round preceding it are gone."""
+        round can still be read, from the table alone; those before the round preceding it are
+        gone."""
         if not rows or not len(who):
             return self
         self.table.put(self.who, self.rows)
+        self.who, self.rows = self.who[:0], {}
         return ClientStates(self.table, who, rows)
 
     @property

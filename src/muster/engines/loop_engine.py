@@ -176,7 +176,8 @@ class LoopEngine(Engine):
     ) -> None:
         if self.watch is None:
             for _ in range(self.processes):
-                self.workers.append(self._start_worker())  # the next one must know this one's pipe
+                # The next one must know this one's pipe.
+                self.workers.append(self._start_worker(memory))
             self.watch = Watchdog(self.workers)
         waiting = list(mine)[::-1]
         busy: dict[Connection, tuple[Worker, int]] = {}
@@ -198,7 +199,7 @@ class LoopEngine(Engine):
                     return
                 except WorkerExit as lost:
                     waiting.append(i)
-                    worker, begins = self._replace_worker(worker, lost), True
+                    worker, begins = self._replace_worker(worker, lost, memory), True
 
         for worker in self.workers[: len(mine)]:
             deal(worker, begins=True)
@@ -211,17 +212,17 @@ class LoopEngine(Engine):
                     (models, *tables), names = worker.receive_tensors()
                 except WorkerExit as lost:
                     waiting.append(i)
-                    deal(self._replace_worker(worker, lost), begins=True)
+                    deal(self._replace_worker(worker, lost, memory), begins=True)
                     continue
                 parts = list(zip(names, tables, strict=True))
                 work = Work(models, dict(parts[:kept]), dict(parts[kept:]))
                 room.put(np.array([i]), work, steps)
                 deal(worker, begins=False)
 
-    def _start_worker(self) -> Worker:
-        return Worker(self.train_one, [w.pipe for w in self.workers])
+    def _start_worker(self, memory: State) -> Worker:
+        return Worker(self.train_one, [w.pipe for w in self.workers], memory)
 
-    def _replace_worker(self, worker: Worker, lost: WorkerExit) -> Worker:
+    def _replace_worker(self, worker: Worker, lost: WorkerExit, memory: State) -> Worker:
         """Start a worker in the place of one that ended; raise when too many did."""
         self.lost += 1
         worker.close()
@@ -237,7 +238,7 @@ class LoopEngine(Engine):
             stacklevel=2,
         )
         at = self.workers.index(worker)
-        self.workers[at] = self._start_worker()
+        self.workers[at] = self._start_worker(memory)
         return self.workers[at]
 
     def close(self) -> None:

@@ -349,6 +349,27 @@ def measure_layers(module: nn.Module, rows: Tensor) -> LayerSizes:
     )
 
 
+def measure_saved(module: nn.Module, rows: Tensor, dtype: torch.dtype) -> float:
+    """Return the bytes that a module of this dtype keeps of a row for its gradient, by autograd's
+    own account on a few rows; 0 if it fails on them. Neither they nor the module itself count."""
+    kept: dict[int, Tensor] = {}
+
+    def note(t: Tensor) -> None:
+        kept[t.untyped_storage().data_ptr()] = t  # held, so that no other tensor takes its place
+
+    def look(twin: nn.Module) -> bool:
+        x = rows.to(dtype) if rows.is_floating_point() else rows
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+            twin.to(dtype).train()(x)
+        for t in (x, *twin.state_dict().values()):
+            kept.pop(t.untyped_storage().data_ptr(), None)
+        return True
+
+    if not _try(module, rows.device, look):
+        return 0.0
+    return sum(t.untyped_storage().nbytes() for t in kept.values()) / len(rows)
+
+
 def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
     """Return True if a module's output for a row depends on the rows next to it."""
 

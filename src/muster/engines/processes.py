@@ -46,7 +46,7 @@ class WorkerExit(Exception):
 class Worker:
     """A forked process that trains one client at a time."""
 
-    def __init__(self, train: Train, others: list[Connection]) -> None:
+    def __init__(self, train: Train, others: list[Connection], memory: State) -> None:
         context = mp.get_context("fork")
         self.beats = context.RawValue("Q", 0)
         self.pipe, theirs = context.Pipe()
@@ -54,7 +54,7 @@ class Worker:
         # notice the parent's death.
         inherited = [self.pipe, *others]
         self.process = context.Process(
-            target=_work, args=(train, theirs, inherited, self.beats), daemon=True
+            target=_work, args=(train, theirs, inherited, self.beats, memory), daemon=True
         )
         with warnings.catch_warnings():
             # Workers run torch on one thread of their own, which is safe after a fork.
@@ -131,8 +131,12 @@ def _beat(beats: Any) -> None:
         time.sleep(BEAT)
 
 
-def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: Any) -> None:
-    """Run a worker: take an offer, then train clients until the pipe closes."""
+def _work(
+    train: Train, pipe: Connection, inherited: list[Connection], beats: Any, memory: State
+) -> None:
+    """Run a worker: take an offer, then train clients until the pipe closes. `memory` is that of
+    the clients which the parent deals: freed here, or it would stay for as long as the worker."""
+    memory.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a rank's own process handles it
     threading.Thread(target=_beat, args=(beats,), daemon=True).start()
@@ -162,6 +166,7 @@ def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: An
             pipe.send(("done", (steps, len(work.memory))))
             tables = [work.models, *work.memory.values(), *work.extra.values()]
             send_tensors(pipe, tables, [*work.memory, *work.extra])
+            del memory, work, tables  # or they would stay while the next client trains
     except (EOFError, OSError):
         pass
     finally:

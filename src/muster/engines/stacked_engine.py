@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -146,21 +147,13 @@ class StackedEngine(Engine):
         """Train each portion of clients with similar batches as one stack."""
         groups = self.plans(solver, offer, clients, assignment)
         portions = [part for group in groups for part in cut_portions(group, offer.model)]
-        local = assignment.local or self.local
         room = WorkBuffer(len(clients))
 
         def take(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 part = portions[i]
-                own = {name: _rows(m, part.at) for name, m in memory.items()}
-                course = LocalSteps(local, offer, part.steps // solver.draws, own)
-                draws = self.draws(offer, part.clients)
-                protect = self.row_release(offer, part.clients, assignment)
-                cohort = StackedCohort(self, part, course, solver.draws, draws, protect)
-                with torch.no_grad():
-                    done = solver(cohort, offer, own)
-                memories = done.memory | course.optimizer_state
-                room.put(part.at, Work(done.models, memories, done.extra), course.steps)
+                # Held by no name here, or it would stay while the next portion trains.
+                room.put(part.at, *self.train_portion(solver, offer, part, memory, assignment))
 
         about = (
             "train",
@@ -173,6 +166,20 @@ class StackedEngine(Engine):
         )
         self.share(len(portions), take, lambda i: portions[i].at, room, *about)
         return room.work(), room.steps
+
+    def train_portion(
+        self, solver: Solver, offer: Offer, part: BatchPlan, memory: State, assignment: Assignment
+    ) -> tuple[Work, Int64]:
+        """One portion of clients: the solver on their stack."""
+        own = {name: _rows(m, part.at) for name, m in memory.items()}
+        local = assignment.local or self.local
+        course = LocalSteps(local, offer, part.steps // solver.draws, own)
+        draws = self.draws(offer, part.clients)
+        protect = self.row_release(offer, part.clients, assignment)
+        cohort = StackedCohort(self, part, course, solver.draws, draws, protect)
+        with torch.no_grad():
+            done = solver(cohort, offer, own)
+        return replace(done, memory=done.memory | course.optimizer_state), course.steps
 
     def draws(self, offer: Offer, clients: Int64) -> DropoutDraws | None:
         """Return these clients' draws for Dropout in a round; None without Dropout."""

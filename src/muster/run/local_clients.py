@@ -165,7 +165,9 @@ class LocalClients:
         if len(joined) == 0:
             none = build_no_replies(offer, roster)
             return Answers(decision, none, true, np.empty(0, np.int64), {}, nobody)
-        own = {part: params.select(table, decision.yes) for part, table in memory.items()}
+        own = memory
+        if not decision.yes.all():
+            own = {part: params.select(table, decision.yes) for part, table in memory.items()}
         asked_steps = None if steps is None else steps[decision.yes]
         work, taken, claim = self.train(offer, joined, own, asked_steps)
         rho = self.get_decision_requirements(joined.clients)
@@ -354,6 +356,7 @@ class LocalClients:
             train.append(self.engine.appraise_each(models, some))
             if self.fed.test is not None:
                 test.append(self.engine.appraise_each(models, some, "test"))
+            del models  # or they would stay while the next ones are fetched
         return Appraisal.concat(train), Appraisal.concat(test) if test else None
 
     @cached_property

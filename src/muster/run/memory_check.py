@@ -23,14 +23,15 @@ from ..engines import Compute, StackedEngine, find_engine
 from ..engines.batches import count_parameters, count_portions, count_steps
 from ..engines.descent import fusable
 from ..engines.engine import count_chunk
-from ..engines.modules import examples, measure_layers, stackable
-from ..engines.stacked_engine import is_worth_compiling
+from ..engines.modules import examples, measure_layers, measure_saved, stackable
+from ..engines.stacked_engine import FETCHED, is_worth_compiling
 from ..federation import Federation, Population
+from ..optimizers import keeps_state
 from ..tasks.task import is_cross_entropy
 from .job import Job
 from .local_clients import REPLIES
 from .round import Setup
-from .training_loop import expand_tracks
+from .training_loop import LARGE, expand_tracks
 
 PROCESS = 3.2e8  # bytes of a process that has loaded everything, before any data
 COMPILED = 1.1e8  # and of the compiled loop of softmax regression
@@ -102,10 +103,10 @@ class MemoryForecast:
         process: of a process that has loaded everything, before any data
         rows: of the data
         models: of single models: the module, its copies for threads, the server's, the result's
-        held: of replies and client states
+        held: of replies and client states, while clients train
         plans: of the rows of every step
         training: of all threads, or worker processes, that train
-        measuring: of all threads that measure a model
+        measuring: of all threads that measure a model, of client states and of clients' own models
         clients: of tables with a row for each client, and of the ledger
     """
 
@@ -131,6 +132,29 @@ class MemoryForecast:
         return self.process + self.run
 
 
+def count_kept(need: MemoryNeed, n: int, rounds: int) -> int:
+    """Return the bytes of n clients' states between rounds: the table of those that trained before
+    the last round, and the rows of the last round, which are not in it yet."""
+    table = need.own * min(n, need.asked * (rounds - 1))
+    return (table if need.states <= MAPPED_FROM else 0) + need.own * need.asked
+
+
+def count_own_models(need: MemoryNeed, own: int, n: int, rounds: int) -> int:
+    """Return the bytes of copies of clients' own models: as many as are measured at once or, when
+    the run has ended, the states of all that trained, unless their models are too large."""
+    trained = min(n, need.asked * rounds)
+    saved = trained * need.own if trained * own <= LARGE else 0
+    return max(min(n * own, REPLIES), saved) if own else 0
+
+
+def count_fresh_state(job: Job, model: Params) -> int:
+    """Return the bytes of an optimizer's state that starts fresh in every round."""
+    if keeps_state(job.local.optimizer):
+        return 0
+    started = job.local.optimizer.start({name: t[None] for name, t in model.items()})
+    return sum(map(params.nbytes, started.values()))
+
+
 def fits_kernel(module: nn.Module, job: Job, work: float, steps: float) -> bool:
     """Return True if portions of this much work, in runs of so many steps, are trained by the
     compiled loop."""
@@ -150,7 +174,8 @@ def forecast_memory(
     most = REPLIES // max(1, size)
     need = count_memory(job, fed.population, model, params.trainable_names(module), most)
     data = [part for part in (fed.train, fed.test) if part is not None]
-    layers = measure_layers(module, examples(fed, next(iter(module.state_dict().values())).dtype))
+    sample = examples(fed, next(iter(module.state_dict().values())).dtype)
+    layers = measure_layers(module, sample)
     width = max(1, fed.train.x[:1].numel())
     workers = compute.workers()
 
@@ -158,7 +183,7 @@ def forecast_memory(
     few = np.sort(fed.train.sizes)[::-1][: need.asked]
     steps = count_steps(few, job.local)
     batch = min(int(few.max(initial=1)), job.local.batch_size or int(few.max(initial=1)))
-    row = item * (width + 2 * layers.kept)  # inputs; layers, and their gradients
+    fresh = count_fresh_state(job, model)
     stacked = find_engine(compute, module, fed)[0] is StackedEngine
     compiled = False
     drawn = max(float(few.sum()), float((steps * batch).sum()))
@@ -166,28 +191,38 @@ def forecast_memory(
         portions = count_portions(need.asked, batch, model)
         work, most_steps = drawn * count_parameters(model) / portions, int(steps.max(initial=0))
         compiled = fits_kernel(module, job, work, most_steps * job.rounds)
-        one = -(-need.asked // portions) * (2 * size + (0 if compiled else batch * row))
+        together = -(-need.asked // portions)
+        one = together * (2 * size + fresh + need.own)
+        if not compiled:  # inputs, of several steps where these are small; layers, their gradients
+            inputs = max(FETCHED, together * batch * width)
+            one += item * (inputs + together * batch * 2 * layers.kept)
         training = min(workers, portions) * SLACK * one
     else:
         busy = min(workers, need.asked)
-        training = busy * (SLACK * (2 * size + batch * row) + (WORKER if busy > 1 else 0))
+        # A client's start and gradient, and its rows: what autograd keeps of them on the way to the
+        # loss, and the gradients at one layer on the way back. What is not freed between steps has
+        # no slack: state as it comes and as it will be, and a process's own module and offer.
+        row = item * (width + layers.at_once) + measure_saved(module, sample, compute.number)
+        lasting = 2 * need.own + fresh + (WORKER + 2 * size if busy > 1 else 0)
+        training = busy * (SLACK * (2 * size + batch * row) + lasting)
     chunk = count_chunk(width, layers)
     rows = sum(len(part.y) for part in data)
     threads = min(workers, -(-rows // chunk))
     largest = chunk * item * layers.largest
     copied = 0 if fed.train.x.dtype == compute.number else width
-    measuring = threads * min(chunk, rows) * item * (copied + layers.at_once)
-    # Clients' own models are measured in copies, as many at once as replies are averaged.
-    owned = params.nbytes(job.memory(model, params.trainable_names(module)).get("own", {}))
-    owned = min(fed.population.n * owned, REPLIES) + (need.kept if owned else 0)
+    measuring = float(threads * min(chunk, rows) * item * (copied + layers.at_once))
+    own = params.nbytes(job.memory(model, params.trainable_names(module)).get("own", {}))
+    kept = count_kept(need, fed.n, job.rounds)
+    measuring *= 1.0 if largest > MAPPED else LOOSE
+    measuring += kept + count_own_models(need, own, fed.n, job.rounds)
     return MemoryForecast(
         process=PROCESS + (COMPILED if compiled else 0),
         rows=float(sum(part.nbytes for part in data)),
         models=(MODELS + workers) * float(size),
-        held=float(need.held + need.asked * need.own),
+        held=float(kept + need.asked * (need.own + need.reply)),  # own: as clients are given it
         plans=PLANNED * drawn * (0.0 if job.local.batch_size is None else 1.0),
         training=float(training),
-        measuring=float(measuring * (1.0 if largest > MAPPED else LOOSE) + MEASURED * rows + owned),
+        measuring=measuring + MEASURED * rows,
         clients=float(CLIENT * fed.n + ENTRY * need.asked * job.rounds),
     )
 

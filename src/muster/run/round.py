@@ -226,6 +226,7 @@ def train_and_step(
             some, taken = roster.pick(rows), None if steps is None else steps[rows]
         memory = {} if state.clients is None else state.clients.get(some.clients)
         answers = setup.clients.respond(offer, some, taken, cache, memory)
+        del memory  # or it would stay while the step is taken
         if method.held_out:
             answers, trial = judge_replies(
                 setup.population, setup.clients, setup.job, offer, answers, cache
