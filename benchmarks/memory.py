@@ -128,8 +128,8 @@ CASES: dict[str, Callable[[], Case]] = {
         *(40, 100, (1, 28, 28), M.CNN(), m.ditto(m=10)),
     ),
     "mapped": lambda: even(
-        "a module with GroupNorm, mapped over clients, 100 clients x 150 rows",
-        *(100, 150, (300,), build_mapped()),
+        "a module with GroupNorm, mapped over clients, 300 clients x 200 rows",
+        *(300, 200, (300,), build_mapped()),
     ),
     "momentum": lambda: even(
         "momentum kept by clients, MLP 400-250-10, 400 clients x 80 rows, 60 asked",
