@@ -127,14 +127,16 @@ class Ledger:
         return rounds.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
     def write(self, folder: Path) -> None:
-        """Write the ledger to a folder; parts that are on disk are linked, not written again."""
+        """Write the ledger to a folder; parts that are on disk are linked, not written again, and a
+        table without a row has no file."""
         (folder / "facts.json").write_text(json.dumps(self.facts))
         self._rounds().write_parquet(folder / "rounds.parquet")
         for name, parts in self.tables.items():
             for part in self.spilled[name]:
                 link(part, folder / part.name)
-            last = f"{name}-{len(self.spilled[name]):06d}.parquet"
-            _frame(parts, self.columns[name]).write_parquet(folder / last)
+            if parts:
+                last = f"{name}-{len(self.spilled[name]):06d}.parquet"
+                _frame(parts, self.columns[name]).write_parquet(folder / last)
 
     @classmethod
     def read(cls, folder: Path, score: str = SCORE) -> Ledger:
