@@ -62,6 +62,12 @@ def test_names_are_had_without_the_large_libraries(code):
     assert (found, done.returncode) == ([], 0)
 
 
+def test_a_comparison_in_other_processes_does_not_load_torch(tmp_path):
+    line = "compare --data digits --method fedavg --rounds 2 --seeds 2 --jobs 2"
+    found, done = loaded(command(line), tmp_path)
+    assert ("torch" in found, done.returncode) == (False, 0)
+
+
 HELP = ["", "--help", "--version", "run --help", "data --help", "data show --help", "methods",
         "methods --markdown", "data"]  # fmt: skip
 MISTAKES = {

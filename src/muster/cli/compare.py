@@ -32,7 +32,7 @@ from .progress_bar import Progress, add_track, check_trackers, open_trackers
 from .result_folder import NewResults, list_files, open_folder, report_idle
 
 USUAL = ("fedalign", "fedavg_priority", "fedavg", "local")  # compared where no method is named
-DRAWING = ("matplotlib.figure", "matplotlib.backends.backend_agg", "scipy.special")
+DRAWING = ("polars", "matplotlib.figure", "matplotlib.backends.backend_agg", "scipy.special")
 WORTH = 500  # rounds of small clients that take as long as the start of a process
 
 

@@ -294,7 +294,7 @@ class Compute:
 
     def workers(self) -> int:
         """Threads or processes to work with. A GPU is given one stream of work."""
-        if torch.device(self.device).type != "cpu":
+        if self.device.partition(":")[0] != "cpu":
             return 1
         if self.processes is not None:
             return int(self.processes)
