@@ -136,5 +136,7 @@ def test_rounds_of_other_processes_are_counted_by_what_they_write(here):
     log = here / "c" / "a-seed1" / "checkpoints" / "progress.jsonl"
     log.parent.mkdir(parents=True)
     log.write_text('{"about": 1}\n{"round": 1}\n{"round": 2}\n{"rou')
+    bar.began -= 3600  # of starting
     look()
     assert (bar.done, bar.resumed) == (3 + 2, 3)
+    assert bar.left() == "about 0 s left"

@@ -106,6 +106,8 @@ class Progress:
         whole = [self.resumed]
 
         def look() -> None:
+            if self.done <= self.resumed:  # the others are starting: no time of a round
+                self.began = time.monotonic()
             for place in list(waiting):
                 waiting[place] = count_rounds(place)
                 if store.is_run(place):
