@@ -106,7 +106,7 @@ def speed(names: list[str], console: Console) -> list[list[str]]:
         for i in range(load.repeats):
             console.print(f"{name}: repeat {i + 1} of {load.repeats}", style="dim")
             peaks.append(matmul_speed())
-            ours += rounds(load, 1 if load.repeats == 1 else 2)
+            ours += rounds(load, load.rounds)
             naive.append(naive_round(load, i))
         engine = choose(Compute(), load.model, load.fed, load.local).name
         n, m, limit = min(naive), min(ours), load.flops / max(peaks)
