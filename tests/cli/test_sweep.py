@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import shlex
 import tomllib
 
 import polars as pl
@@ -58,13 +60,14 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
         real(unit)
 
     monkeypatch.setattr(units, "run_unit", run)
-    flags = ["--sweep.data.priority", "2,3", "--jobs", "1"]
+    flags = ["--name", "two settings", "--sweep.data.priority", "2,3", "--jobs", "1"]
     assert main(["sweep", "small.toml", *flags]) == INTERRUPTED
-    assert "continue with: muster sweep --resume runs/small" in capsys.readouterr().out
-    assert main(["sweep", "--resume", "runs/small", "--jobs", "1"]) == 0
+    again = re.findall("interrupted; continue with: (.*)", capsys.readouterr().out)
+    assert again == ["muster sweep --resume 'runs/two settings'"]
+    assert main([*shlex.split(again[0])[1:], "--jobs", "1"]) == 0
     assert ran == [0, 1, 0, "stopped", 1]
-    assert muster.load("runs/small").complete
-    assert main(["sweep", "--resume", "runs/small/data.priority=2"]) == 2
+    assert muster.load("runs/two settings").complete
+    assert main(["sweep", "--resume", "runs/two settings/data.priority=2"]) == 2
     assert "holds no sweep" in capsys.readouterr().err
 
 

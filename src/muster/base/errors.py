@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -67,6 +68,15 @@ def first_line(error: BaseException) -> str:
     ('no header', 'EOFError')
     """
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def command_line(*words: object) -> str:
+    """Return a command as it is typed, with quotes where a shell would split or expand a word.
+
+    >>> command_line("muster", "watch", "runs/demo"), command_line("muster", "watch", "my runs")
+    ('muster watch runs/demo', "muster watch 'my runs'")
+    """
+    return shlex.join(map(str, words))
 
 
 def plural(n: int, what: str) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ..base import durable
 from ..base.checks import check_whole
-from ..base.errors import MusterError, MusterWarning, plural
+from ..base.errors import MusterError, MusterWarning, command_line, plural
 from ..base.schema import Table, to_table
 from ..config.dotted_keys import override, parse_value
 from ..config.experiment import Experiment, load, load_table
@@ -158,9 +158,10 @@ def read_table(arguments: argparse.Namespace) -> Table:
     table: Table = {"name": f"advise-{Path(name).stem}", **DEFAULTS}
     table |= load_table(name) if name.endswith(".toml") else {"data": {"name": name}}
     if table.get("clients") and "data" not in table:
+        again = command_line("muster", "federate", name, "--advise", "--app", "DIR")
         raise MusterError(
             f"advise: {name} lists clients of a real federation, whose rows are at their nodes; "
-            f"use muster federate {name} --advise --app DIR"
+            f"use {again}"
         )
     if "privacy" in table or any(key.split(".")[0] == "privacy" for key in arguments.keys):
         raise MusterError("privacy: advice comes from runs without noise; leave it out")

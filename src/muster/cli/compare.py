@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base import durable
-from ..base.errors import INTERRUPTED, MusterError, plural
+from ..base.errors import INTERRUPTED, MusterError, command_line, plural
 from ..base.lazy import load_module
 from ..config.experiment import Experiment
 from ..report.figure import draw_figures
@@ -61,12 +61,13 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
                     experiment, resumed, where, trusted, console
                 )
             except SharesUnderWay as others:
-                again = f"muster compare --resume {resumed or Path(s.out) / s.name}"
+                place = resumed or Path(s.out) / s.name
+                again = command_line("muster", "compare", "--resume", place)
                 print_line(console, describe_shares(where.share, others, again))
                 return 0
     if code:
         done = f"{len(result.seeds)} of {plural(len(s.all_seeds), 'seed')} complete"
-        again = f"muster compare --resume {folder}"
+        again = command_line("muster", "compare", "--resume", folder)
         print_line(console, f"interrupted with {done}; continue with: {again}")
     if result.seeds:
         console.print(result)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..base.durable import numbered_paths
-from ..base.errors import MusterError, MusterWarning
+from ..base.errors import MusterError, MusterWarning, command_line
 from ..base.lazy import lazy_module
 from ..base.rng import as_seeds
 from ..base.schema import Table, as_table, parameters
@@ -85,7 +85,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         try:
             loopback.federate_local(experiment, int(local), folder, partial(print_line, console))
         except KeyboardInterrupt:
-            again = f"muster federate --local {local} --resume {folder}"
+            again = command_line("muster", "federate", "--local", local, "--resume", folder)
             print_line(console, f"interrupted; continue with: {again}")
             raise
     if experiment.network.advice:
@@ -109,11 +109,12 @@ def write_app(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     experiment, folder = read_experiment(arguments, None)
     app_hash = terms.write_app(app, experiment, folder)
+    again = command_line("flwr", "run", app, "SUPERLINK", "--stream")
     print_line(
         console,
         f"app hash: {app_hash}\n"
         "clients agree to it with: muster node --app-hash HASH ...\n"
-        f"app: {app}; run it with: flwr run {app} SUPERLINK --stream\n"
+        f"app: {app}; run it with: {again}\n"
         f"results will be in {folder.resolve()} on this machine",
     )
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..base.errors import MusterError
+from ..base.errors import MusterError, command_line
 from ..report.html.advice import write_page, write_site_page
 from ..report.html.page import report_public
 from ..results.run import Run
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             "--for: only advice has pages for single clients; get it with muster advise"
         )
     if isinstance(found, Comparison) and not found.seeds:
-        again = f"muster compare --resume {folders[0]}"
+        again = command_line("muster", "compare", "--resume", folders[0])
         raise MusterError(f"{folders[0]}: no seed is complete yet; continue with: {again}")
     title = arguments.title or ""
     if not arguments.public:

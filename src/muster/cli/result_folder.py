@@ -14,7 +14,7 @@ import tomli_w
 from rich.console import Console
 
 from ..base import durable
-from ..base.errors import MusterError
+from ..base.errors import MusterError, command_line
 from ..base.schema import Table
 from ..config.experiment import load_table
 from ..config.settings import Settings
@@ -63,10 +63,11 @@ class NewResults:
         folder = durable.new_folder(self.place)
         for earlier in takewhile(lambda path: path != folder, durable.numbered_paths(self.place)):
             if self.is_unfinished(earlier):
+                again = command_line("muster", self.command, "--resume", earlier)
                 print_line(
                     console,
-                    f"{earlier} is unfinished with these settings; to go on: muster {self.command} "
-                    f"--resume {earlier} (writing to {folder})",
+                    f"{earlier} is unfinished with these settings; to go on: {again} "
+                    f"(writing to {folder})",
                 )
                 break
         return folder
@@ -113,8 +114,8 @@ def explain_errors(folder: Path, command: str, shared: bool = False) -> Iterator
         yield
     except MusterError as error:
         if any(folder.rglob("rounds.parquet")):
-            advice = f"finished runs are saved; continue with: muster {command} --resume {folder}"
-            raise MusterError(f"{error}; {advice}") from None
+            again = command_line("muster", command, "--resume", folder)
+            raise MusterError(f"{error}; finished runs are saved; continue with: {again}") from None
         if not shared:
             remove_empty(folder)
         raise
@@ -124,7 +125,7 @@ def explain_interrupt(folder: Path, command: str, shared: bool = False) -> str:
     """Return how to continue a sweep or tuning after Ctrl-C; remove a folder without results,
     unless it is shared with other processes."""
     if (folder / "config.toml").exists():
-        return f"interrupted; continue with: muster {command} --resume {folder}"
+        return f"interrupted; continue with: {command_line('muster', command, '--resume', folder)}"
     if not shared:
         remove_empty(folder)
     return "interrupted before anything was run"

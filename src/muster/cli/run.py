@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from ..base.errors import INTERRUPTED, MusterError, MusterWarning
+from ..base.errors import INTERRUPTED, MusterError, MusterWarning, command_line
 from ..base.lazy import nn
 from ..base.untrusted_files import safe_path
 from ..config.experiment import Experiment
@@ -162,7 +162,8 @@ def run_experiment(
     drawn = draw_figures({label: [result]}, folder, s.figures, s.shown_in_figure)
     console.print(run_table(result, s.measures))
     if code:
-        print_line(console, f"interrupted; continue with: muster run --resume {folder}")
+        again = command_line("muster", "run", "--resume", folder)
+        print_line(console, f"interrupted; continue with: {again}")
     else:
         store.delete_checkpoints(folder / "checkpoints")
     print_line(console, list_files(folder, drawn))

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base import durable
-from ..base.errors import MusterError
+from ..base.errors import MusterError, command_line
 from ..report.figure import check_figure_path, draw_figure
 from ..report.intervals import summary as summarise
 from ..report.table_files import check_table_path, write_table
@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     elif is_comparison(folder):
         result: Comparison = load_comparison(folder)
         if not result.seeds:
-            again = f"muster compare --resume {folder}"
+            again = command_line("muster", "compare", "--resume", folder)
             raise MusterError(f"{folder}: no seed is complete yet; continue with: {again}")
         if arguments.measures:
             result = replace(result, measures=arguments.measures, panels=())
@@ -89,12 +89,12 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
 def explain_missing(folder: Path) -> str:
     """Return why a folder has no results to show, and what to do."""
     if durable.in_use(folder / "checkpoints"):
-        return f"under way; follow it with: muster watch {folder}"
+        return f"under way; follow it with: {command_line('muster', 'watch', folder)}"
     if (folder / "checkpoints").exists():
         return f"not done yet; continue with: {get_resume_command(folder)}"
     if (folder / "tuning.parquet").exists():
         return (
             "a tuning; its scores are in tuning.parquet, and the chosen settings are run with: "
-            f"muster compare {folder / 'chosen.toml'}"
+            f"{command_line('muster', 'compare', folder / 'chosen.toml')}"
         )
     return "no results here; give a folder such as runs/demo"

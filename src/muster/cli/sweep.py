@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base import durable
-from ..base.errors import INTERRUPTED, MusterError, plural
+from ..base.errors import INTERRUPTED, MusterError, command_line, plural
 from ..config.experiment import load_table
 from ..config.settings import Settings
 from ..report.figure import parse_formats
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             except SweepInterrupted as stop:
                 result, code = stop.sweep, INTERRUPTED
             except SharesUnderWay as left:
-                again = f"muster sweep --resume {folder}"
+                again = command_line("muster", "sweep", "--resume", folder)
                 print_line(console, describe_shares(where.share, left, again))
                 return 0
     if code:

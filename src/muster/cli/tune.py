@@ -6,7 +6,7 @@ import argparse
 
 from rich.console import Console
 
-from ..base.errors import INTERRUPTED, MusterError
+from ..base.errors import INTERRUPTED, MusterError, command_line
 from ..config.experiment import load_table
 from ..study import tune
 from ..study.units import SharesUnderWay
@@ -48,11 +48,12 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
                 print_line(console, explain_interrupt(folder, "tune", shared))
                 return INTERRUPTED
             except SharesUnderWay as left:
-                again = f"muster tune --resume {folder}"
+                again = command_line("muster", "tune", "--resume", folder)
                 print_line(console, describe_shares(where.share, left, again))
                 return 0
     console.print(result)
     chosen = folder / tune.MARKER
     print_line(console, f"results: {folder} (every score in tuning.parquet)")
-    print_line(console, f"chosen:  {chosen}; run it with: muster compare {chosen}")
+    again = command_line("muster", "compare", chosen)
+    print_line(console, f"chosen:  {chosen}; run it with: {again}")
     return 0

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from ..base import durable
 from ..base.checks import check_above
-from ..base.errors import MusterError, plural
+from ..base.errors import MusterError, command_line, plural
 from ..report.html.content import Content
 from ..report.html.page import render_page
 from ..report.table_layout import Column, TerminalTable
@@ -152,7 +152,7 @@ def find_timeout(seen: Sequence[RunProgress], folder: Path) -> float:
 def describe_end(seen: Sequence[RunProgress], folder: Path) -> str:
     """Return the last line of the command: the runs are done, or where they stopped."""
     if is_complete(seen, folder):
-        return f"done: {folder}; see it with: muster report {folder}"
+        return f"done: {folder}; see it with: {command_line('muster', 'report', folder)}"
     last = next((s for s in seen if s.state != "done"), seen[-1])
     return (
         f"not under way: it stopped after round {len(last.rows)} of {last.label}, "

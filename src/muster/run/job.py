@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from ..base.checks import check_one_of, check_whole
-from ..base.errors import MusterError, plural
+from ..base.errors import MusterError, command_line, plural
 from ..base.lazy import nn
 from ..base.params import Params, State
 from ..base.registry import check_part
@@ -281,7 +280,7 @@ def explain_no_others(population: Population, remedy: str = "") -> str:
     """Return the warning of a run in which every client is priority."""
     if not remedy and population.names is not None:
         first = json.dumps([str(population.names[population.participants[0]])], ensure_ascii=False)
-        remedy = f"--data.priority {shlex.quote(first)}"
+        remedy = command_line("--data.priority", first)
     return (
         "every client is priority: there are no others whose help this method could take or "
         "leave, so that it trains on all clients, as FedAvg does; say whose model it is: "

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import MusterError
+from ..base.errors import MusterError, command_line
 from ..results import store
 from ..results.run import Run
 from ..run.progress import CHECKPOINTS, read_log
@@ -93,5 +93,9 @@ def find_kind(folder: Path) -> str:
 
 def get_resume_command(folder: Path) -> str:
     """Return the command that continues the results in a folder."""
-    command = {"comparison": "compare", "sweep": "sweep", "federation": "federate --local N"}
-    return f"muster {command.get(find_kind(folder), 'run')} --resume {folder}"
+    command = {
+        "comparison": ["compare"],
+        "sweep": ["sweep"],
+        "federation": ["federate", "--local", "N"],
+    }
+    return command_line("muster", *command.get(find_kind(folder), ["run"]), "--resume", folder)

@@ -18,7 +18,7 @@ from rich.console import Group, RenderableType
 
 from ..base import durable
 from ..base.checks import check_whole, is_whole
-from ..base.errors import MusterError, plural
+from ..base.errors import MusterError, command_line, plural
 from ..base.lazy import lazy_module, pl
 from ..base.untrusted_files import read_toml, safe_path
 from ..report.intervals import seed_variation
@@ -128,8 +128,11 @@ class Sweep:
             return self.warnings
         asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
         done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
-        again = f"; continue with: muster sweep --resume {self.folder}" if self.folder else ""
-        return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.warnings)
+        line = f"not finished: {done} of {plural(asked, 'run')}"
+        if self.folder:
+            again = command_line("muster", "sweep", "--resume", self.folder)
+            line += f"; continue with: {again}"
+        return (line, *self.warnings)
 
     def __rich__(self) -> RenderableType:
         return Group(*sweep_tables(self.summary(), self.keys, self.attention))

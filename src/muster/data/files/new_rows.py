@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...base.arrays import Int64
 from ...base.checks import check_one_of
-from ...base.errors import MusterError, MusterWarning, first_line, nearest
+from ...base.errors import MusterError, MusterWarning, command_line, first_line, nearest
 from ...base.lazy import pl
 from ...federation import Inputs, TableEncoder
 from .dialect import PLAIN, detect_dialect
@@ -120,7 +120,7 @@ def select_columns(
     if extra and inputs.aside is not None:
         raise MusterError(
             f"{where}: column '{extra[0]}' is not one the model was trained on; remove it, or "
-            f"carry it through with keep (--keep {extra[0]})"
+            f"carry it through with keep ({command_line('--keep', extra[0])})"
         )
     return list(dict.fromkeys([*inputs.columns, *labels, *keep]))
 

@@ -35,7 +35,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...base.checks import check_whole
-from ...base.errors import MusterError
+from ...base.errors import MusterError, command_line
 from ..compat import PushMessagesRequest
 from .keys import CA, CERTIFICATE, KEY
 from .private_files import check_key
@@ -314,9 +314,8 @@ def build_server(keys: Path, host: str, port: int, superlink: str, say: Say = pr
     check_whole("--port", port, 0, 65535)
     for name in (CA, CERTIFICATE, KEY):
         if not (keys / name).is_file():
-            raise MusterError(
-                f"{keys / name}: no such file; make it with `muster keys {keys} --server HOST`"
-            )
+            again = command_line("muster", "keys", keys, "--server", "HOST")
+            raise MusterError(f"{keys / name}: no such file; make it with `{again}`")
     check_key(keys / KEY)
     check_local(superlink)
     client = httpx.AsyncClient(
