@@ -51,6 +51,8 @@ def test_several_processes_that_would_each_run_everything_are_refused(monkeypatc
     assert check_ranks(Compute("spread")) == 1
     with pytest.raises(muster.MusterError, match=r"torchrun started 2 processes.*--engine spread"):
         check_ranks(Compute())
+    with pytest.raises(muster.MusterError, match="run everything; run muster without torchrun"):
+        check_ranks(Compute(), resumed=True)
 
 
 def test_a_signal_is_noted_and_raised_only_in_a_ranks_own_tasks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import socket
@@ -19,6 +20,10 @@ from hypothesis import strategies as st
 import muster
 import spread_cases
 from helpers import nine_clients, same_bits
+from muster.base.errors import INTERRUPTED
+from muster.cli import run
+from muster.cli.main import main
+from muster.cli.progress_bar import Progress
 from muster.engines import ranks
 from muster.engines.engine import AppraisalBuffer, WorkBuffer
 from muster.parts.solvers import Work
@@ -180,6 +185,28 @@ def test_the_command_stops_at_ctrl_c_and_goes_on_to_the_same_bits(tmp_path):
     alone = muster.run_job(experiment.federation(0), experiment.job, keep=experiment.keep)
     assert same_bits(run, alone)
     assert not (tmp_path / "runs/x-2").exists()
+
+
+def test_the_command_of_the_page_resumes_in_one_process(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
+    (line,) = set(re.findall("muster run --resume [^`]*", page))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "draw_figures", lambda *_: [])
+    Path("my.toml").write_text(CONFIG.replace("ROUNDS", "4"))
+
+    def stop(self, row):
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.warns(muster.MusterWarning):
+        patch.setattr(Progress, "__call__", stop)
+        assert main(["run", "my.toml"]) == INTERRUPTED
+    with pytest.warns(muster.MusterWarning, match="'spread' in one process"):
+        assert main(shlex.split(line)[1:]) == 0
+    assert main(["run", "my.toml", "--engine", "auto", "--name", "whole"]) == 0
+    assert same_bits(muster.load("runs/my"), muster.load("runs/whole"))
+    assert main([*shlex.split(line)[1:], "--engine", "auto"]) == 2
+    assert "give no others" in capsys.readouterr().err
 
 
 def test_one_process_is_one_rank_and_says_so():

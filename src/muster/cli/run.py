@@ -44,15 +44,16 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_flag("--profile", action="store_true", help=text)
 
 
-def check_ranks(compute: Compute) -> int:
+def check_ranks(compute: Compute, resumed: bool = False) -> int:
     """Return this process's rank among those that share the run. Refuse several processes that
     would each run everything."""
     numbers = read_numbers()
     if compute.engine == SPREAD or numbers.size == 1:
         return numbers.rank
+    advice = "" if resumed else "add --engine spread, or "  # --resume takes no settings
     raise MusterError(
         f"engine: '{compute.engine}', and torchrun started {numbers.size} processes, each of which "
-        "would run everything; add --engine spread, or run muster without torchrun"
+        f"would run everything; {advice}run muster without torchrun"
     )
 
 
@@ -115,7 +116,7 @@ def run_experiment(
         raise MusterError(f"methods: {ONE}")
     (label,) = experiment.methods
     s = experiment.settings
-    follows = check_ranks(s.compute) > 0
+    follows = check_ranks(s.compute, resumed is not None) > 0
     if follows:
         silence(console)
     if resumed is not None and store.is_run(resumed):
