@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -201,8 +202,11 @@ def test_bad_arguments_are_named(here, options, message):
 
 
 def test_paths_that_are_no_data(here):
-    with pytest.raises(muster.MusterError, match="nowhere: no such file or folder"):
+    where = f"^nowhere: no such file or folder in {re.escape(str(here))}; .* absolute path"
+    with pytest.raises(muster.MusterError, match=where):
         load("nowhere")
+    with pytest.raises(muster.MusterError, match="nowhere: no such file or folder; give a .csv"):
+        load(here / "nowhere")
     Path("a.txt").write_text("")
     with pytest.raises(muster.MusterError, match=r"a.txt: ends in '.txt'; allowed: .csv, .parquet"):
         load("a.txt")

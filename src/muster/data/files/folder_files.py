@@ -27,8 +27,12 @@ def data_files(path: Path, wrong: list[str] | None = None) -> list[Path]:
     """
     found: list[str] = []
     if not path.exists():
+        kinds = f"a {list_endings()} file, or a folder"
+        if path.is_absolute():
+            raise MusterError(f"{path}: no such file or folder; give {kinds}")
         raise MusterError(
-            f"{path}: no such file or folder; give a {list_endings()} file, or a folder"
+            f"{path}: no such file or folder in {Path.cwd()}; give {kinds} (by an absolute path "
+            "if workers or a resume start in another folder)"
         )
     if not path.is_dir():
         if path.suffix not in ENDINGS:
