@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import muster
@@ -30,8 +32,8 @@ def test_a_flag_is_any_key_of_the_configuration():
     words = read("run", "--method.epsilon.kind", "linear", "--report-at=[2, 3]", "--a.b-c", "x=y")
     assert words.keys == {"method.epsilon.kind": "linear", "report_at": "[2, 3]", "a.b_c": "x=y"}
     # Keys that are called like something of the command's own are keys all the same.
-    words = read("run", "--config", "a", "--keys", "b", "--handle", "c", "--folder", "d")
-    assert words.keys == {"config": "a", "keys": "b", "handle": "c", "folder": "d"}
+    words = read("run", "--config", "a", "--keys", "b", "--handle", "c", "--commands", "d")
+    assert words.keys == {"config": "a", "keys": "b", "handle": "c", "commands": "d"}
     assert words.config is None
 
 
@@ -77,10 +79,10 @@ BAD = {
     ("run", "--=1"): "'--=1': not understood; flags look like --method.epsilon 0.3",
     ("show", "a", "b"): "'b': not understood",
     ("show", "a", "--measurs", "x"): "unknown flag '--measurs'; did you mean '--measures'? known",
-    ("methods", "--rounds=1"): "unknown flag '--rounds'; known: --help, --markdown",
+    ("methods", "--lines=1"): "unknown flag '--lines'; known: --help, --markdown",
     ("--verbose",): "unknown flag '--verbose'; did you mean '--version'?",
     ("-v",): "'-v': not understood",
-    ("data", "--rounds", "1"): "unknown flag '--rounds'",
+    ("data", "--lines", "1"): "unknown flag '--lines'",
     ("data", "shwo"): "unknown data command 'shwo'; did you mean 'show'?",
     ("methods", "--markdown=yes"): "--markdown: ignored explicit argument 'yes'",
     (
@@ -103,6 +105,40 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(line, capsys):
     assert said.out == ""
     assert said.err.startswith(f"muster: {BAD[line]}")
     assert said.err.count("\n") == 1
+
+
+ROUNDS = (
+    "muster run, muster compare, muster sweep, muster tune, muster advise, muster federate, "
+    "muster trust"
+)
+SHARED = "muster compare, muster sweep, muster tune, muster reproduce"
+JOBS = "muster compare, muster sweep, muster tune, muster advise, muster reproduce"
+OTHERS = {
+    "run --jobs 2": JOBS,
+    "run --share=1/2": SHARED,
+    "run --data digits --on ray": SHARED,
+    "sweep --profile": "muster run",
+    "show runs/x --jobs 2": JOBS,
+    "data show digits --every x": "muster watch",
+    "methods --rounds=1": ROUNDS,
+    "data check x --version": "muster",
+    "run --quick": "muster reproduce",
+}
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_flag_of_other_commands_is_named_as_theirs(line, capsys):
+    assert main(line.split()) == 2
+    (flag,) = re.findall(r"--(?!data)[a-z]+", line)
+    command = " ".join(re.findall("^(?:data )?[a-z]+", line))
+    assert capsys.readouterr().err == (
+        f"muster: {flag}: a flag of {OTHERS[line]}; muster {command} does not take it\n"
+    )
+
+
+def test_a_key_stays_a_key_where_another_command_has_a_flag_of_its_name():
+    line = ["--out", "o", "--measure", "loss", "--panels", "loss", "--seeds", "2", "--local", "3"]
+    assert set(read("compare", *line).keys) == {"out", "measure", "panels", "seeds", "local"}
 
 
 def test_muster_alone_is_a_request_for_help(capsys):

@@ -198,9 +198,10 @@ def test_the_command_of_the_page_resumes_in_one_process(tmp_path, monkeypatch, c
         if row["round"] == 2:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.warns(muster.MusterWarning):
+    with monkeypatch.context() as patch:
         patch.setattr(Progress, "__call__", stop)
-        assert main(["run", "my.toml"]) == INTERRUPTED
+        with pytest.warns(muster.MusterWarning, match="'spread' in one process"):
+            assert main(["run", "my.toml"]) == INTERRUPTED
     with pytest.warns(muster.MusterWarning, match="'spread' in one process"):
         assert main(shlex.split(line)[1:]) == 0
     assert main(["run", "my.toml", "--engine", "auto", "--name", "whole"]) == 0

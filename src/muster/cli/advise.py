@@ -33,7 +33,7 @@ from ..study.comparison import is_comparison, load_comparison
 from ..study.way_records import LEAST_SEEDS
 from .arguments import CommandParser
 from .console import print_line
-from .options import add_flags, parse_whole, split_names
+from .options import add_flags, list_keys, parse_whole, split_names
 from .progress_bar import Seeds
 
 DEFAULTS = {"rounds": 20, "seeds": 16, "local": to_table(WORK), "model": {"name": "linear"}}
@@ -58,7 +58,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Add the flags of the command."""
     parser.description = DESCRIPTION
     parser.usage = f"{parser.prog} DATA [--KEY VALUE ...]"
-    parser.accepts_keys = True
+    parser.list_keys = list_keys
     text = "a folder of files, a data set by name, a TOML file, or a folder of results"
     parser.add_argument("data", nargs="?", metavar="DATA", help=text)
     parser.add_flag("--json", action="store_true", help="print the advice as JSON, nothing else")

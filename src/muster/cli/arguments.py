@@ -3,14 +3,16 @@
 Only the configuration knows its keys (`--method.epsilon.kind linear`). So a command that takes them
 adds every `--name` of the line that it does not declare, as a flag with one value, and lets
 argparse parse everything: arguments in any order, `--key value` and `--key=value`. Dashes and
-underscores in a key mean the same; a flag given twice is an error.
+underscores in a key mean the same; a flag given twice is an error. A flag that only other commands
+have is named as theirs.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from ..base.errors import MusterError, unknown_name
@@ -48,9 +50,11 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         execute: function that runs the command
-        accepts_keys: True if the keys of the configuration are flags of this command
+        list_keys: function that returns the keys of the configuration, if they are flags of this
+            command; those with a dot are not listed
         epilogue: function that returns the last part of the help text
         commands: parsers of a group's commands
+        root: parser of all commands
         flags: the command's own flags
     """
 
@@ -60,9 +64,10 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.register("action", None, Once)
         self.execute: Execute | None = None
-        self.accepts_keys = False
+        self.list_keys: Callable[[], Container[str]] | None = None
         self.epilogue: Callable[[], str] | None = None
         self.commands: dict[str, CommandParser] = {}
+        self.root = self
         self.flags = ["--help"]
 
     def add_commands(self, summaries: Mapping[str, str]) -> None:
@@ -71,6 +76,7 @@ class CommandParser(argparse.ArgumentParser):
         for name, summary in summaries.items():
             about = f"{summary[0].upper()}{summary[1:]}."
             self.commands[name] = group.add_parser(name, help=summary, description=about)
+            self.commands[name].root = self.root
 
     def add_flag(self, name: str, **options: Any) -> None:
         """Add one of the command's own flags."""
@@ -105,10 +111,24 @@ class CommandParser(argparse.ArgumentParser):
             flag = item.partition("=")[0]
             if not flag.startswith("--") or len(flag) == 2 or flag in self.flags:
                 continue
-            if not self.accepts_keys:
+            if not self.has_flag(flag) and (owners := self.root.find_flag(flag)):
+                raise MusterError(
+                    f"{flag}: a flag of {', '.join(owners)}; {self.prog} does not take it"
+                )
+            if self.list_keys is None:
                 raise unknown_name("flag", flag, self.flags)
-            key = flag[2:].replace("-", "_")
-            self.add_flag(flag, dest=KEY + key, help=argparse.SUPPRESS)
+            self.add_flag(flag, dest=KEY + as_key(flag), help=argparse.SUPPRESS)
+
+    def has_flag(self, flag: str) -> bool:
+        """Return True if a flag is the command's own, or a key; one with a dot may be a key."""
+        if self.list_keys is None or flag in self.flags:
+            return flag in self.flags
+        return "." in flag or as_key(flag) in self.list_keys()
+
+    def find_flag(self, flag: str) -> list[str]:
+        """Return which have a flag: this command, and those of its group."""
+        inner = (command.load().find_flag(flag) for command in self.commands.values())
+        return [*([self.prog] if self.has_flag(flag) else []), *chain.from_iterable(inner)]
 
     def format_help(self) -> str:
         return super().format_help() + (f"\n{self.epilogue()}\n" if self.epilogue else "")
@@ -118,9 +138,18 @@ class CommandParser(argparse.ArgumentParser):
         text = message.removeprefix("argument ")
         text = re.sub(r": expected .*argument.*", ": its value is missing", text)
         if found := re.match(r"unrecognized arguments: (\S+)", text):
-            hint = "; flags look like --method.epsilon 0.3" if self.accepts_keys else ""
+            hint = "; flags look like --method.epsilon 0.3" if self.list_keys else ""
             text = f"'{found[1]}': not understood{hint}"
         raise MusterError(" ".join(text.split()))
+
+
+def as_key(flag: str) -> str:
+    """Return the key that a flag sets.
+
+    >>> as_key("--report-at")
+    'report_at'
+    """
+    return flag[2:].replace("-", "_")
 
 
 def attach_negatives(line: Sequence[str]) -> list[str]:

@@ -16,6 +16,8 @@ from rich.console import Console
 
 from ..base.arrays import Int64
 from ..base.errors import MusterError, MusterWarning, plural
+from ..base.registry import kinds
+from ..base.schema import parameters
 from ..config.dotted_keys import override
 from ..config.experiment import load
 from ..data import DATA
@@ -39,7 +41,7 @@ QUANTILES = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest"
 def add_arguments(parser: CommandParser) -> None:
     """Add the flags of the command."""
     parser.usage = "muster data show NAME_OR_PATH [--KEY VALUE ...]"
-    parser.accepts_keys = True
+    parser.list_keys = list_keys
     parser.epilogue = format_data_keys
     parser.add_argument("name", nargs="?", metavar="NAME_OR_PATH", help="a data set, or files")
     add_flags(
@@ -47,6 +49,11 @@ def add_arguments(parser: CommandParser) -> None:
         ("--seed", "N", "seed of the split (0)"),
         ("--out", "FILE", "file of the picture (NAME-data.png); .pdf, .svg"),
     )
+
+
+def list_keys() -> set[str]:
+    """Return the keys of all data sets."""
+    return {key for maker in kinds(Federation).values() for key in parameters(maker)}
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_whole, is_whole
 from ..base.errors import MusterError
-from ..base.schema import Table
+from ..base.schema import Table, parameters
 from ..config.dotted_keys import override, parse_value
-from ..config.experiment import Experiment, load, load_table
+from ..config.experiment import TABLES, Experiment, load, load_table
+from ..config.settings import Settings
 from ..study.load import find_kind, get_resume_command
 from .arguments import CommandParser, Execute
 from .help import format_keys
@@ -43,7 +44,7 @@ def add_configuration(parser: CommandParser, several: bool = False) -> None:
         several: True if --method may be given several times
     """
     parser.usage = f"{parser.prog} [CONFIG] [--KEY VALUE ...]"
-    parser.accepts_keys = True
+    parser.list_keys = list_keys
     parser.epilogue = format_keys
     parser.add_argument(
         "config", nargs="?", metavar="CONFIG", help="a TOML file; flags override it"
@@ -52,6 +53,11 @@ def add_configuration(parser: CommandParser, several: bool = False) -> None:
     parser.add_flag("--method", action="append", metavar="NAME", help=text)
     add_flags(parser, ("--resume", "FOLDER", "continue the results in FOLDER"))
     add_trust_code(parser)
+
+
+def list_keys() -> set[str]:
+    """Return the keys of a configuration; `measure` is the same as `measures`."""
+    return {*TABLES, *parameters(Settings), "measure"}
 
 
 def read_configuration(

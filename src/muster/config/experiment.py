@@ -50,6 +50,9 @@ from .dotted_keys import add_trust, build_method, not_methods, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members
 from .settings import Settings
 
+# The keys of a configuration next to those of its settings.
+TABLES = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -321,8 +324,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         raise MusterError("clients: give a list of tables, each with a name and a key")
     members = tuple(build(Member, as_table("clients", m), "clients", parts=parts) for m in listed)
     check_members(members)
-    also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
-    settings = build(Settings, table, "", also=also, parts=parts)
+    settings = build(Settings, table, "", also=TABLES, parts=parts)
     if requirement == "alone":
         requirement = {}
     if isinstance(requirement, dict):
