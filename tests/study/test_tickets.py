@@ -150,6 +150,23 @@ def begin(folder, number, config="my.toml"):
     return subprocess.Popen(script, cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "1: CONFIG is missing; usage: sbatch examples/array.sbatch CONFIG OUT NAME"),
+        (["my.toml", "runs"], "3: NAME is missing; usage: sbatch"),
+        (["my.toml", "", "mine"], "2: OUT is missing; usage: sbatch"),
+        (["my.toml", "runs", "mine"], "SLURM_ARRAY_TASK_ID: not set: start this with sbatch"),
+    ],
+)
+def test_the_script_says_what_it_lacks(tmp_path, words, said):
+    env = {"PATH": os.environ["PATH"]}
+    script = ["bash", ROOT / "examples" / "array.sbatch", *words]
+    done = subprocess.run(script, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
 def owners(folder):
     """The processes of each unit, by the tickets that they leave."""
     found = {}
