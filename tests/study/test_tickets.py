@@ -51,6 +51,26 @@ def test_a_unit_is_taken_once_until_its_process_is_dead(tmp_path):
     assert name.count() == 1
 
 
+def test_a_ticket_of_the_future_is_dead_when_nobody_renewed_it_while_another_waited(tmp_path):
+    name, now = TicketName(tmp_path, "3"), [0.0]
+    waiting = Tickets(clock=lambda: now[0])
+    assert Tickets().take(name)
+    elsewhere(name.path(0))
+    age(name.path(0), -1e6)
+    assert not waiting.take(name)
+    now[0] += tickets.DEAD - 1
+    assert not waiting.take(name)
+    age(name.path(0), -20)  # renewed, by the same clock
+    now[0] += 2
+    assert not waiting.take(name)
+    now[0] += tickets.DEAD
+    assert not Tickets(clock=lambda: now[0]).take(name), "it has not waited"
+    assert not waiting.take(name), "not longer than that"
+    now[0] += 1
+    assert waiting.take(name)
+    assert name.count() == 2
+
+
 def test_a_process_of_this_machine_that_ended_is_dead_at_once(tmp_path):
     name = TicketName(tmp_path, "0")
     code = (

@@ -3,11 +3,12 @@
 A process takes a unit by creating its ticket, a small file, exclusively: of several that try at the
 same time exactly one succeeds, on network file systems too, which locks may not reach. While it
 runs the unit it renews the ticket's time every `BEAT` seconds. A ticket is dead if its process ran
-on this machine and has ended, or if its time is older than `DEAD` seconds, by the clock of the file
-system: then another process takes the unit by creating the ticket with the next number. So the
-last ticket counts, nothing is ever replaced, and the numbers are those of the processes that died
-over the unit; after `TRIES` nobody takes it any more. A process that is interrupted deletes its
-tickets. Those of finished units stay, and say where each was run.
+on this machine and has ended, if its time is older than `DEAD` seconds, by the clock of the file
+system, or if a process that waits for it saw the same time for `DEAD` seconds (it may lie in the
+future, where clocks differ): then another process takes the unit by creating the ticket with the
+next number. So the last ticket counts, nothing is ever replaced, and the numbers are those of the
+processes that died over the unit; after `TRIES` nobody takes it any more. A process that is
+interrupted deletes its tickets. Those of finished units stay, and say where each was run.
 """
 
 from __future__ import annotations
@@ -93,16 +94,23 @@ def describe_process() -> dict[str, str | int]:
 
 @dataclass
 class Tickets:
-    """The tickets that this process holds, and the units that everyone has given up."""
+    """The tickets that this process holds, and the units that everyone has given up.
+
+    Attributes:
+        seen: time of each ticket of others, and the moment at which it was first seen
+        clock: returns the seconds of a clock that nobody sets
+    """
 
     held: dict[TicketName, Path] = field(default_factory=dict)
     lost: dict[TicketName, str] = field(default_factory=dict)
+    seen: dict[Path, tuple[float, float]] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
 
     def take(self, name: TicketName) -> bool:
         """Return True if this process has the unit now."""
         number = name.count()
         if number:
-            living, who = is_living(name.path(number - 1))
+            living, who = is_living(name.path(number - 1), idle=self.find_idle)
             if living:
                 return False
             if number >= TRIES:
@@ -115,6 +123,12 @@ class Tickets:
             return False
         self.held[name] = path
         return True
+
+    def find_idle(self, path: Path, renewed: float) -> float:
+        """Return for how many seconds a ticket has had the same time, as far as was seen here."""
+        if self.seen.get(path, (None,))[0] != renewed:
+            self.seen[path] = renewed, self.clock()
+        return self.clock() - self.seen[path][1]
 
     def give_back(self, names: Iterable[TicketName]) -> None:
         """Delete the tickets of units that were not run, unless another process took them over."""
@@ -176,11 +190,21 @@ def is_held(name: TicketName) -> bool:
     return number > 0 and is_living(name.path(number - 1), lambda _: time.time())[0]
 
 
-def is_living(path: Path, clock: Callable[[Path], float] | None = None) -> tuple[bool, str]:
-    """Return whether the process of a ticket is at work, and where it runs or ran."""
+def is_living(
+    path: Path,
+    clock: Callable[[Path], float] | None = None,
+    idle: Callable[[Path, float], float] | None = None,
+) -> tuple[bool, str]:
+    """Return whether the process of a ticket is at work, and where it runs or ran.
+
+    Args:
+        clock: returns the time of a folder; by default that of its file system
+        idle: returns for how many seconds a ticket has had this time
+    """
     try:
         with os.fdopen(descriptor(path, os.O_RDONLY), "rb") as file:
-            age = (clock or read_clock)(path.parent) - os.fstat(file.fileno()).st_mtime
+            renewed = os.fstat(file.fileno()).st_mtime
+            age = (clock or read_clock)(path.parent) - renewed
             text = file.read(LONGEST).decode(errors="replace")
     except FileNotFoundError:
         return True, ""  # given back at this moment: somebody may have it already
@@ -191,7 +215,7 @@ def is_living(path: Path, clock: Callable[[Path], float] | None = None) -> tuple
     table = table if isinstance(table, dict) else {}
     pid = table.get("pid")
     who = printable(f"{table.get('host', 'an unknown machine')!s:.80} (process {pid!s:.20})")
-    if age > DEAD:
+    if age > DEAD or (idle is not None and idle(path, renewed) > DEAD):
         return False, who
     here = table.get("machine") == describe_process()["machine"]
     if here and isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid < 2**31:
