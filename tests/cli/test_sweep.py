@@ -68,7 +68,8 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
     assert ran == [0, 1, 0, "stopped", 1]
     assert muster.load("runs/two settings").complete
     assert main(["sweep", "--resume", "runs/two settings/data.priority=2"]) == 2
-    assert "holds no sweep" in capsys.readouterr().err
+    again = "muster compare --resume 'runs/two settings/data.priority=2'"
+    assert f"holds a comparison; use {again}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -146,13 +147,38 @@ def test_a_sweep_that_learned_nothing_is_no_success(here, capsys):
     assert "no success: in 2 runs every round was skipped" in capsys.readouterr().out
 
 
-def test_show_says_what_a_tuning_is(here, capsys):
-    assert (
-        main(["tune", "small.toml", "--tune.local.lr", "0.1,0.3", "--name", "t", "--jobs", "1"])
-        == 0
-    )
-    assert main(["show", "runs/t"]) == 2
-    assert "a tuning; its scores are in tuning.parquet" in capsys.readouterr().err
+def test_commands_for_other_results_say_what_a_tuning_is(here, capsys, monkeypatch):
+    real = units.run_unit
+    ran = []
+
+    def run(unit):
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        ran.append(unit.seed)
+        real(unit)
+
+    line = ["tune", "small.toml", "--tune.local.lr", "0.1,0.3", "--name", "t", "--jobs", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(units, "run_unit", run)
+        assert main(line) == INTERRUPTED
+    assert main(["watch", "runs/t", "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "runs/t: 3 of 12 runs done" in out
+    assert "done: " not in out
+    for command in ("show", "report", "figure"):
+        assert main([command, "runs/t"]) == 2
+        said = "runs/t: a tuning that is not done yet; continue with: muster tune --resume runs/t"
+        assert said in capsys.readouterr().err
+    assert main(["tune", "--resume", "runs/t", "--jobs", "1"]) == 0
+    for command in ("show", "report", "figure"):
+        assert main([command, "runs/t"]) == 2
+        assert "a tuning; its scores are in tuning.parquet" in capsys.readouterr().err
+    assert main(["watch", "runs/t", "--once"]) == 0
+    assert "done: runs/t; see it with: muster tune --resume runs/t" in capsys.readouterr().out
+    for command in ("run", "compare", "sweep"):
+        assert main([command, "--resume", "runs/t"]) == 2
+        said = "--resume runs/t: holds a tuning; use muster tune --resume runs/t"
+        assert said in capsys.readouterr().err
 
 
 def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):

@@ -116,12 +116,17 @@ def find_resume_folder(arguments: argparse.Namespace) -> Path | None:
     return folder
 
 
-def load_resume_folder(folder: Path, kind: str, trusted: bool) -> Experiment:
-    """Return the configuration in a folder, which must hold results of a kind: a run, a comparison
-    or a federation. Code that it names runs only if the user trusts it."""
+def check_kind(folder: Path, kind: str) -> None:
+    """Refuse a folder with another kind of results."""
     found = find_kind(folder) or kind
     if found != kind:
         raise MusterError(f"--resume {folder}: holds a {found}; use {get_resume_command(folder)}")
+
+
+def load_resume_folder(folder: Path, kind: str, trusted: bool) -> Experiment:
+    """Return the configuration in a folder, which must hold results of a kind: a run, a comparison
+    or a federation. Code that it names runs only if the user trusts it."""
+    check_kind(folder, kind)
     return load(load_table(folder / "config.toml", follow=False), trusted)
 
 

@@ -50,9 +50,6 @@ class NewResults:
     def find_shared(self) -> Path:
         """Return the folder that several processes share; one of other results is refused."""
         found = find_kind(self.place)
-        config = self.place / "config.toml"
-        if not found and config.exists() and "tune" in load_table(config, follow=False):
-            found = "tuning"
         if found not in ("", KINDS[self.command]):
             raise MusterError(f"--share: {self.place} holds a {found}; give another --name")
         return self.place

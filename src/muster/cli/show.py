@@ -18,7 +18,7 @@ from ..report.tables import run_table
 from ..results import store
 from ..results.measures import find_measures
 from ..study.comparison import Comparison, is_comparison, load_comparison
-from ..study.load import get_resume_command
+from ..study.load import describe_tuning, get_resume_command, is_tuning
 from ..study.sweep_result import is_sweep, load_sweep
 from .arguments import CommandParser
 from .console import print_line
@@ -92,9 +92,6 @@ def explain_missing(folder: Path) -> str:
         return f"under way; follow it with: {command_line('muster', 'watch', folder)}"
     if (folder / "checkpoints").exists():
         return f"not done yet; continue with: {get_resume_command(folder)}"
-    if (folder / "tuning.parquet").exists():
-        return (
-            "a tuning; its scores are in tuning.parquet, and the chosen settings are run with: "
-            f"{command_line('muster', 'compare', folder / 'chosen.toml')}"
-        )
+    if is_tuning(folder):
+        return describe_tuning(folder)
     return "no results here; give a folder such as runs/demo"

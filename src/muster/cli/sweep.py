@@ -18,7 +18,7 @@ from ..study.sweep_result import Sweep, is_sweep
 from ..study.units import SharesUnderWay
 from .arguments import CommandParser
 from .console import print_line
-from .options import add_configuration, find_resume_folder, read_configuration
+from .options import add_configuration, check_kind, find_resume_folder, read_configuration
 from .placement import add_placement, describe_shares, find_folder, open_placement
 from .progress_bar import Cells
 from .result_folder import FRUITLESS, NewResults, explain_errors, explain_interrupt
@@ -33,11 +33,12 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
     resumed = find_resume_folder(arguments)
-    if resumed is not None and not is_sweep(resumed):
-        raise MusterError(f"--resume {resumed}: holds no sweep")
     if resumed is None:
         table = read_configuration(arguments)
     else:
+        check_kind(resumed, "sweep")
+        if not is_sweep(resumed):
+            raise MusterError(f"--resume {resumed}: holds no sweep")
         table = load_table(resumed / "config.toml", follow=False)
     plan = plan_sweep(table, None, trusted=resumed is None or arguments.trust_code)
     s = plan.first.settings

@@ -12,7 +12,7 @@ from ..study import tune
 from ..study.units import SharesUnderWay
 from .arguments import CommandParser
 from .console import print_line
-from .options import add_configuration, find_resume_folder, read_configuration
+from .options import add_configuration, check_kind, find_resume_folder, read_configuration
 from .placement import add_placement, describe_shares, find_folder, open_placement
 from .progress_bar import Cells
 from .result_folder import NewResults, explain_errors, explain_interrupt
@@ -30,9 +30,10 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if resumed is None:
         table = read_configuration(arguments)
     else:
+        check_kind(resumed, "tuning")
         table = load_table(resumed / "config.toml", follow=False)
-    if resumed is not None and "tune" not in table:
-        raise MusterError(f"--resume {resumed}: holds no tuning")
+        if "tune" not in table:
+            raise MusterError(f"--resume {resumed}: holds no tuning")
     plan = tune.plan_tuning(table, None, trusted=resumed is None or arguments.trust_code)
     s = next(iter(plan.cells.values()))[0].chosen.settings
     total = sum(len(cell.seeds) for cells in plan.cells.values() for cell in cells)

@@ -15,6 +15,7 @@ from rich.live import Live
 from ..base import durable
 from ..base.checks import check_above
 from ..base.errors import MusterError, command_line, plural
+from ..config.experiment import load_table
 from ..report.html.content import Content
 from ..report.html.page import render_page
 from ..report.table_layout import Column, TerminalTable
@@ -23,9 +24,10 @@ from ..results.run import Run
 from ..run.progress import RunProgress, list_progress
 from ..study.comparison import is_comparison, read_marker
 from ..study.grid import grid
-from ..study.load import get_resume_command
+from ..study.load import get_resume_command, is_tuning
 from ..study.sweep_result import is_sweep, load_sweep
 from ..study.tickets import TicketName, is_held
+from ..study.units import CONFIG
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags
@@ -114,6 +116,9 @@ def count_runs(folder: Path) -> int:
     if is_sweep(folder):
         swept = load_sweep(folder)
         return len(grid(swept.over)) * len(swept.methods) * len(swept.seeds)
+    if is_tuning(folder):
+        every = [load_table(path, follow=False) for path in folder.glob(f"*/{CONFIG}")]
+        return sum(len(table["methods"]) * len(table["seeds"]) for table in every)
     if not is_comparison(folder):
         return 1
     listed = read_marker(folder)
@@ -152,7 +157,10 @@ def find_timeout(seen: Sequence[RunProgress], folder: Path) -> float:
 def describe_end(seen: Sequence[RunProgress], folder: Path) -> str:
     """Return the last line of the command: the runs are done, or where they stopped."""
     if is_complete(seen, folder):
-        return f"done: {folder}; see it with: {command_line('muster', 'report', folder)}"
+        again = command_line("muster", "report", folder)
+        if is_tuning(folder):
+            again = get_resume_command(folder)  # prints it again
+        return f"done: {folder}; see it with: {again}"
     last = next((s for s in seen if s.state != "done"), seen[-1])
     return (
         f"not under way: it stopped after round {len(last.rows)} of {last.label}, "

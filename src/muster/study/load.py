@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import MusterError, command_line
+from ..config.experiment import load_table
 from ..results import store
 from ..results.run import Run
 from ..run.progress import CHECKPOINTS, read_log
 from .comparison import Comparison, collect_comparison, is_comparison, load_comparison
 from .sweep_result import Sweep, is_sweep, load_sweep
+from .tune import MARKER as CHOSEN
+from .units import CONFIG
 
 
 def load(folder: str | Path) -> Run | Comparison | Sweep:
@@ -19,6 +22,8 @@ def load(folder: str | Path) -> Run | Comparison | Sweep:
     folder = Path(folder)
     if is_sweep(folder):
         return load_sweep(folder)
+    if is_tuning(folder):
+        raise MusterError(f"{folder}: {describe_tuning(folder)}")
     alone = store.is_run(folder) or not is_comparison(folder)
     return store.load(folder) if alone else load_comparison(folder)
 
@@ -78,8 +83,8 @@ def get_data_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_kind(folder: Path) -> str:
-    """Return the kind of results in a folder, finished or not: a run, a comparison, a sweep or a
-    federation; "" for none of them."""
+    """Return the kind of results in a folder, finished or not: a run, a comparison, a sweep, a
+    federation or a tuning; "" for none of them."""
     if is_sweep(folder):
         return "sweep"
     if is_comparison(folder):
@@ -88,7 +93,27 @@ def find_kind(folder: Path) -> str:
     about = store.read_marker(folder) if done else read_log(folder)[0]
     if (folder / "logs").exists() or about.get("engine") == "flower":
         return "federation"
-    return "run" if done or (folder / CHECKPOINTS).exists() else ""
+    if done or (folder / CHECKPOINTS).exists():
+        return "run"
+    return "tuning" if is_tuning(folder) else ""
+
+
+def is_tuning(folder: Path) -> bool:
+    """Return True if a folder holds a tuning, finished or not."""
+    config = folder / CONFIG
+    if store.is_run(folder) or (folder / CHECKPOINTS).exists() or not config.exists():
+        return False
+    return "tune" in load_table(config, follow=False)
+
+
+def describe_tuning(folder: Path) -> str:
+    """Return what the folder of a tuning has, and the command for it."""
+    if not (folder / CHOSEN).exists():
+        return f"a tuning that is not done yet; continue with: {get_resume_command(folder)}"
+    again = command_line("muster", "compare", folder / CHOSEN)
+    return (
+        f"a tuning; its scores are in tuning.parquet, and the chosen settings are run with: {again}"
+    )
 
 
 def get_resume_command(folder: Path) -> str:
@@ -96,6 +121,7 @@ def get_resume_command(folder: Path) -> str:
     command = {
         "comparison": ["compare"],
         "sweep": ["sweep"],
+        "tuning": ["tune"],
         "federation": ["federate", "--local", "N"],
     }
     return command_line("muster", *command.get(find_kind(folder), ["run"]), "--resume", folder)
