@@ -181,6 +181,8 @@ def test_every_method_gets_as_many_candidates():
         ({"local.lr": [0.1]}, "tune: nothing to choose from"),
         ({"seeds": [7]}, "tune: nothing to choose from"),
         ({"data.clients": [4, 5]}, "tune.data.clients: not a setting of a method"),
+        ({"rounds": "3,4"}, "tune.rounds: not a setting of a method; give local.KEY"),
+        ({"data": {"clients": [4, 5]}}, "tune.data: not a setting of a method"),
         ({"method.mu": [1.0]}, "none of the methods (fedavg, align) takes 'mu'"),
         ({"methods.fedalign.epsilon": [1.0]}, "unknown method in tune.methods.fedalign.epsilon"),
         ({"local.rate": [1.0, 2.0]}, "local.rate"),

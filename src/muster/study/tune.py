@@ -49,6 +49,7 @@ from .tuning_result import Candidate, Direction, Tuning, build_frame, draw_candi
 from .units import CONFIG, CellPlan, OnCell, Placement, lock_units, run_cells
 from .workers import open_folder
 
+TUNABLE = ("local.", "method.", "methods.")  # how keys of a method's settings begin
 MARKER = "chosen.toml"  # the configuration with what was chosen
 LOOKED_AT = 3  # reported seeds whose rows are held against those of the first tuning seed
 
@@ -171,7 +172,14 @@ def plan_tuning(
     if "seeds" in settings and not isinstance(settings["seeds"], list):
         raise MusterError(f"tune.seeds: {settings['seeds']}; give a list of them, as [100, 101]")
     chosen: Tune = build(Tune, settings, "tune")
-    lists = parse_lists({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
+    others = {key: values for key, values in given.items() if key not in SETTINGS}
+    for key, values in others.items():
+        if not (key.startswith(TUNABLE) or (f"{key}." in TUNABLE and isinstance(values, Mapping))):
+            raise MusterError(
+                f"tune.{key}: not a setting of a method; give local.KEY, method.KEY, "
+                f"methods.LABEL.KEY, or of the tuning {', '.join(SETTINGS)}"
+            )
+    lists = parse_lists(others, "tune")
     reported_runs = load(base, trusted)
     whole_run = reported_runs.settings
     if not chosen.measure:
@@ -254,21 +262,16 @@ def find_own_lists(
     found: dict[str, list[Any]] = {}
     for key, values in lists.items():
         head, _, rest = key.partition(".")
-        if head == "local" and rest:
+        if head == "local":
             found[key] = values
-        elif head == "method" and rest:
+        elif head == "method":
             takers = find_takers(entries, rest.partition(".")[0], f"tune.{key}", parts)
             if any(taker is entry for taker in takers):
                 found[rest] = values
-        elif head == "methods" and rest:
+        elif head == "methods":
             whose, inner = find_method(entries, rest, f"tune.{key}")
             if whose is entry:
                 found[inner] = values
-        else:
-            raise MusterError(
-                f"tune.{key}: not a setting of a method; give local.KEY, method.KEY or "
-                "methods.LABEL.KEY"
-            )
     return found
 
 
