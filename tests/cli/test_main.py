@@ -287,6 +287,10 @@ BAD = {
         ["run", "--rounds", "99999999999999999999"],
         "rounds: 99999999999999999999; allowed: whole numbers from 1 to 1000000",
     ),
+    "data with a name of 5,000 letters": (
+        ["run", "--data", "x" * 5000],
+        "data.name: 'xxx",
+    ),
     "no file": (["run", "nowhere.toml"], "nowhere.toml: no such file"),
     "no value": (["run", "--rounds"], "--rounds: its value is missing"),
     "stray word": (["compare", "small.toml", "stray"], "'stray': not understood"),

@@ -7,6 +7,7 @@ checked before anything runs, by the rules of `base.schema`.
 from __future__ import annotations
 
 import dataclasses
+import os
 import typing
 from collections.abc import Callable
 from functools import cached_property
@@ -372,7 +373,7 @@ def data_table(value: Any) -> Table:
     """
     table = as_named_table("data", value)
     name = table["name"]
-    is_path = "/" in name or "\\" in name or name.endswith(ENDINGS) or Path(name).exists()
+    is_path = "/" in name or "\\" in name or name.endswith(ENDINGS) or os.path.exists(name)
     if name in DATA or not is_path:
         return table
     if "path" in table:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import muster
-from muster.data.files.codings import find_codings, find_spellings, find_typos
+from muster.data.files.codings import find_codings, find_shift, find_spellings, find_typos
 from muster.federation.spellings import are_near, find_own_spellings, is_within
 from own_files import put
 
@@ -220,3 +220,9 @@ def test_names_that_may_be_one():
     assert find_own_spellings(two, {"benign": 3, "bening": 5}) == {"benign": "bening"}
     towns = {who: {f"{who}berg {n}x" for n in range(20)} for who in ("lich", "list")}
     assert find_own_spellings(towns) == {}
+
+
+def test_numbers_of_thousands_of_digits_are_no_codes():
+    long = "9" * 5000
+    assert find_shift({"a": {"0", "1"}, "b": {"1", "2"}}) == ("a", "b")
+    assert find_shift({"a": {"0", long}, "b": {"1", long}}) is None

@@ -20,6 +20,7 @@ MEANINGS: tuple[tuple[str, ...], ...] = (
 MEANING = {value: words[0] for words in MEANINGS for value in words}
 RARE = 0.05  # of the rows of the value that was meant, up to which another may be a typo of it
 FEW = 5  # values that a message quotes
+LONGEST_CODE = 18  # digits of a number that may be one
 FEW_CODES = 10  # different numbers up to which they may be codes
 MANY = 20  # levels up to which a category is never taken for an id
 
@@ -89,7 +90,8 @@ def find_shift(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
     >>> find_shift({"a": {"0", "1"}, "b": {"0", "2"}})
     """
     own = {who: values for who, values in sets.items() if any(map(is_number, values))}
-    if len(own) < 2 or not all(v.isdecimal() for values in own.values() for v in values):
+    every = set[str]().union(*own.values())
+    if len(own) < 2 or not all(v.isdecimal() and len(v) <= LONGEST_CODE for v in every):
         return None
     codes = {who: sorted({int(v) for v in values}) for who, values in own.items()}
     first = min(codes, key=lambda who: codes[who])
