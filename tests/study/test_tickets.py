@@ -197,7 +197,10 @@ def owners(folder):
 
 
 def test_two_shares_run_every_unit_once_and_all_of_them(tmp_path):
-    config = {**BASE, "method": "fedavg", "seeds": 3, "sweep": {"local.lr": [0.1, 0.2]}}
+    (tmp_path / "here").mkdir()
+    join = {"kind": "fragile:Gathering", "record": str(tmp_path / "here")}
+    method = {"name": "fedavg", "join": join}
+    config = {**BASE, "methods": [method], "seeds": 3, "sweep": {"local.lr": [0.1, 0.2]}}
     (tmp_path / "my.toml").write_text(tomli_w.dumps(config))
     both = [begin(tmp_path, number) for number in (1, 2)]
     said = [process.communicate(timeout=240)[0] for process in both]

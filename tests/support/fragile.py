@@ -1,10 +1,11 @@
-"""Small work for several processes, and a join rule that kills the one it runs in, in the middle
-of a run, as the system does without memory."""
+"""Small work for several processes, and join rules: one that kills the process it runs in, in the
+middle of a run, as the system does without memory, and one that waits for other processes."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,27 @@ class Fragile(Join):
             with record.open("a") as file:
                 file.write(f"{os.getpid()}\n")
             os.kill(os.getpid(), signal.SIGKILL)
+        return Decision(np.ones(len(roster.ids), bool), np.full(len(roster.ids), "joins"))
+
+
+@dataclass(frozen=True)
+class Gathering(Join):
+    """Everyone trains, once so many processes are at work.
+
+    Attributes:
+        record: folder with a file for each process
+    """
+
+    record: str = ""
+    processes: int = 2
+
+    appraises = False
+
+    def __call__(self, offer, roster, appraisal):
+        folder, ends = Path(self.record), time.monotonic() + 120
+        (folder / str(os.getpid())).touch()
+        while len(list(folder.iterdir())) < self.processes and time.monotonic() < ends:
+            time.sleep(0.01)
         return Decision(np.ones(len(roster.ids), bool), np.full(len(roster.ids), "joins"))
 
 
